@@ -62,6 +62,7 @@ from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .client.guarded import guarded, guarded_sync
+    from .client.ledger_views import LedgerView
     from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
     from .core.alerts import Alert
     from .idempotency import idempotent
@@ -71,6 +72,7 @@ else:
         "Alert": "core.alerts",
         "DistributedMutex": "leases.mutex",
         "Leadership": "leases.leadership",
+        "LedgerView": "client.ledger_views",
         "guarded": "client.guarded",
         "guarded_sync": "client.guarded",
         "SyncApp": "client.sync",
@@ -129,6 +131,7 @@ __all__ = [
     "LeaseRefused",
     "LeaseUnavailable",
     "Ledger",
+    "LedgerView",
     "NotYetBuilt",
     "OutcomeUnknown",
     "Permanent",

@@ -110,6 +110,7 @@ Ordering = Literal["place", "sequence"]
 
 TASK_OPEN = frozenset({TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING})
 TASK_FORWARD = frozenset({TaskState.PENDING, TaskState.PROCESSING})
+TASK_ENDED = frozenset({TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR})
 STEP_OPEN = frozenset({StepState.PENDING, StepState.RUNNING})
 
 
@@ -172,6 +173,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     ledger_no: int | None = None  # of the ledger that has not let it go yet: nobody may begin it
     app: str = ""  # the App that runs it; empty: not said, any App with its code does
     trace_context: str | None = None  # of who submitted it: traceparent, a space and tracestate; see tracing.context
+    from_ledger: int | None = None  # number of the ledger that it came with; it stays
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -244,6 +246,7 @@ class LedgerRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     created_at: Instant = Instant(0)
     written_at: Instant = Instant(0)  # when the last entries were written
     opened_at: Instant | None = None
+    linked: int = 0  # of the accepted tasks: those whose rows keep its number; before release 0.5 none did
 
     @property
     def is_open(self) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import APP, Call, Terminal, arriero, json_lines
+from cli_calls import APP, Call, Run, Terminal, arriero, json_lines
 
 from arriero import StoreError
 from arriero.store.sqlite.store import SqliteStore
@@ -258,3 +258,69 @@ def test_a_killed_submission_goes_on_in_another_process(shop: Path, file: Path) 
             await store.close()
 
     assert asyncio.run(count()) == 1_200
+
+
+# --- the tasks that it brought
+def carry_out(ledger_id: str) -> None:
+    """Run the App until all tasks of a ledger have ended."""
+
+    async def run() -> None:
+        from shopfront import app
+
+        async with app.running():
+            await app.ledger(ledger_id).wait(timeout=60)
+
+    asyncio.run(run())
+
+
+def test_the_tasks_of_a_ledger_are_listed_and_cancelled_as_one_and_the_ledger_says_how_they_stand(
+    call: Call, file: Path
+) -> None:
+    submit(call, file)
+    file.write_text("alone\n")
+    submit(call, file, "--ledger-id", "june.csv")
+    listed = call("task", "list", "--ledger", "may.csv", "--after", "0", "--json")
+    assert [task["id"] for task in json_lines(listed.stdout)] == ["a", "b", "c"]
+    assert "  tasks: 3 pending; not all have ended" in call("ledger", "show", "may.csv").stdout.splitlines()
+    line, other = json_lines(call("ledger", "list", "--all", "--json").stdout)
+    assert (line["ledger"], line["ended"], "tasks" in line, other["ledger"]) == ("may.csv", False, False, "june.csv")
+    signed = ("--by", "ana", "--reason", "the wrong file", "--yes")
+    done = call("task", "cancel", "--ledger", "may.csv", *signed)
+    assert done.exit_code == 0, done.stderr
+    carry_out("june.csv")
+    carry_out("may.csv")
+    shown = json.loads(call("ledger", "show", "may.csv", "--json").stdout)
+    assert (shown["tasks"], shown["purged"], shown["ended"]) == ({"compensated": 3}, 0, True)
+    text = call("ledger", "show", "may.csv").stdout
+    assert f"  tasks: 3 compensated; all have ended by {shown['ended_at'][:10]}" in text
+    assert call("ledger", "list", "--all").stdout.splitlines()[1].split()[7] == "yes"
+    (alone,) = json_lines(call("task", "list", "--state", "processed", "--json").stdout)
+    assert alone["id"] == "alone"
+    empty = call("task", "list", "--ledger", "")
+    assert (empty.exit_code, "ledger" in empty.stderr) == (2, True)
+
+
+def test_a_wait_for_a_ledger_exits_by_how_its_tasks_ended(call: Call, file: Path) -> None:
+    submit(call, file)
+    waited = call("ledger", "wait", "may.csv", "--timeout", "0s")
+    assert (waited.exit_code, "not all have ended" in waited.stdout) == (75, True)
+    signed = ("--by", "ana", "--reason", "the wrong file", "--yes")
+    call("task", "cancel", "--ledger", "may.csv", *signed)
+    carry_out("may.csv")
+    undone = call("ledger", "wait", "may.csv", "--json")
+    assert (undone.exit_code, json.loads(undone.stdout)["ended"]) == (1, True)
+    file.write_text("")
+    submit(call, file, "--ledger-id", "empty")
+    empty = call("ledger", "wait", "empty")
+    assert (empty.exit_code, "tasks: none; all have ended" in empty.stdout) == (0, True)
+    unknown = call("ledger", "wait", "june.csv")
+    assert (unknown.exit_code, "there is no ledger 'june.csv'" in unknown.stderr) == (2, True)
+
+
+def test_a_wait_for_a_ledger_ends_when_another_process_has_processed_its_tasks(shop: Path, file: Path) -> None:
+    assert arriero(shop, "ledger", "submit", APP, str(file), "--splitter", "splitters:entries").returncode == 0
+    running = Run(shop)
+    running.until("ready")
+    waited = arriero(shop, "ledger", "wait", "may.csv", "--timeout", "60s")
+    assert (waited.returncode, "tasks: 3 processed; all have ended" in waited.stdout) == (0, True), waited
+    running.close()

@@ -1,7 +1,7 @@
 """Ledgers on PostgreSQL: many at once, strangers' transactions, and what is submitted by SQL."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import psycopg
@@ -12,7 +12,12 @@ from store_checks import broken_links, disagreements, history_violations
 
 from arriero import Agent, App, Attempt, Entry, InvalidInput, Ledger, workflow
 from arriero.model import LedgerState
+from arriero.store import listing
+from arriero.store.postgres.lanes import LONG, OTHERS
+from arriero.store.postgres.listing import OF_LEDGER
+from arriero.store.postgres.session import Statements
 from arriero.store.postgres.store import PostgresStore
+from arriero.store.task_filter import TaskFilter
 
 SECONDS_MAX = 60.0
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -173,3 +178,63 @@ async def test_a_ledger_is_let_go_by_one_at_a_time(url: str, small_batches: None
             assert await store.let_go(ledger.ledger_no, 5, "client") is None
         states = [(await store.let_go(ledger.ledger_no, 5, "client")).state for _ in range(3)]
         assert states == [LedgerState.OPENED, LedgerState.OPENED, LedgerState.DONE]
+
+
+async def test_the_tasks_of_a_ledger_are_found_by_an_index_however_many_others_there_are(url: str) -> None:
+    """Planned by statistics that are never made, of an empty table, and made now: it reads the ledger's rows alone."""
+    store = PostgresStore(f"{url}?prepare=off")
+    async with caravan(url) as app:
+        await app.submit_ledger("june", lines(2_000))
+        await app.submit_ledger("may", lines(30))
+        await app.submit_ledger("july", lines(2_000))
+    await store.open()
+    ledger = await store.find_ledger("may")
+    assert ledger is not None
+    asked = {
+        "ledger_no": ledger.ledger_no,
+        "ledger_nos": [ledger.ledger_no],
+        "from_ledger": ledger.ledger_no,
+        "after": 0,
+    }
+    nobody = dict.fromkeys(("before", "failed", *TaskFilter.__struct_fields__)) | asked | {"limit": 20}
+    statements = Statements("arriero")
+    filtered = listing.narrow_to_ledger(statements("select_filtered"), OF_LEDGER)
+    wanted = {
+        "list": (filtered, LONG, 30),
+        "newest": (listing.order_newest_first(filtered), LONG, 30),
+        "first open": (statements("select_open_of_ledgers"), OTHERS, 1),
+        "counts": (statements("count_tasks_of_ledger"), LONG, 30),
+    }
+    tables = "(SELECT oid FROM pg_class WHERE relnamespace = 'arriero'::regnamespace)"
+    with psycopg.connect(url, autocommit=True) as connection:
+        for density in (-1, 0, None):
+            if density is None:
+                connection.execute("ANALYZE arriero.task")
+            else:
+                connection.execute(f"DELETE FROM pg_statistic WHERE starelid IN {tables}".encode())
+                connection.execute(
+                    f"UPDATE pg_class SET reltuples = {density}, relpages = 0 WHERE oid IN {tables}".encode()
+                )
+            for name, (sql, limits, rows_max) in wanted.items():
+                with connection.transaction():
+                    connection.execute(statements("settings"), limits.parameters(local=True))
+                    explained = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}".encode(), nobody).fetchone()
+                assert explained is not None
+                nodes = list(walk(explained[0][0]["Plan"]))
+                (scan,) = [node for node in nodes if node.get("Relation Name") == "task"]
+                indexes = {node["Index Name"] for node in nodes if "Index Name" in node} - {"ledger_ledger_id_key"}
+                read = (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0)) * scan["Actual Loops"]
+                assert indexes <= {"task_from_ledger", "task_from_ledger_open", "ledger_unfinished", "ledger_pkey"}, (
+                    name,
+                    density,
+                    scan,
+                )
+                assert indexes & {"task_from_ledger", "task_from_ledger_open"}, (name, density, nodes)
+                assert 1 <= read <= rows_max, (name, density, scan)
+    await store.close()
+
+
+def walk(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from walk(below)

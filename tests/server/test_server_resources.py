@@ -99,6 +99,39 @@ async def test_a_ledger_may_come_line_by_line_and_one_bad_line_refuses_all_of_it
         assert other.status_code == 415
 
 
+async def test_the_tasks_of_a_ledger_are_selected_as_one_and_their_end_may_be_waited_for() -> None:
+    async with open_shop() as world:
+        entries = [{**LAMP, "id": name} for name in ("a", "b")]
+        await _ask(world, "PUT", "/v1/ledgers/payroll", {"entries": entries})
+        await _ask(world, "POST", "/v1/tasks", {**LAMP, "id": "alone"}, 201)
+        listed = await _ask(world, "GET", "/v1/tasks?ledger=payroll&limit=1")
+        assert [task["id"] for task in listed["tasks"]] == ["a"]
+        more = await _ask(world, "GET", f"/v1/tasks?ledger=payroll&limit=1&cursor={listed['next']}")
+        assert ([task["id"] for task in more["tasks"]], more["next"]) == (["b"], None)
+        newest = await _ask(world, "GET", "/v1/tasks?ledger=payroll&state=pending&order=newest")
+        assert [task["id"] for task in newest["tasks"]] == ["b", "a"]
+        assert (await _ask(world, "GET", "/v1/tasks?ledger=none"))["tasks"] == []
+        shown = await _ask(world, "GET", "/v1/ledgers/payroll?wait=0.05")
+        assert (shown["tasks"], shown["ended"], shown["ended_at"]) == ({"pending": 2}, False, None)
+        cancelled = await _ask(world, "POST", "/v1/tasks:cancel", {**WHY, "filter": {"ledger": "payroll"}})
+        assert cancelled["done"] == ["a", "b"]
+        async with world.app.running():
+            shown = await _ask(world, "GET", "/v1/ledgers/payroll?wait=60")
+        assert (shown["tasks"], shown["purged"], shown["ended"]) == ({"compensated": 2}, 0, True)
+        assert shown["ended_at"] is not None
+        (line,) = (await _ask(world, "GET", "/v1/ledgers?state=all"))["ledgers"]
+        assert (line["ended"], "tasks" in line) == (True, False)
+        assert (await _ask(world, "GET", "/v1/ledgers/none?wait=60", status=404))["code"] == "unknown-name"
+        assert (await _ask(world, "GET", "/v1/ledgers/payroll?wait=61", status=422))["code"] == "invalid-request"
+
+
+async def test_a_request_that_waits_for_a_ledger_is_answered_when_its_tasks_end() -> None:
+    async with open_shop(running=True) as world:
+        await _ask(world, "PUT", "/v1/ledgers/payroll", {"entries": [{**LAMP, "id": name} for name in ("a", "b")]})
+        shown = await _ask(world, "GET", "/v1/ledgers/payroll?wait=60")
+        assert (shown["tasks"], shown["ended"]) == ({"processed": 2}, True)
+
+
 # --- schedules
 async def test_a_schedule_is_added_paused_resumed_run_and_removed() -> None:
     async with open_shop() as world:

@@ -6,8 +6,8 @@ import pytest
 from store_world import KNOWN, NOON, OTHERWISE, World, submission
 
 from arriero.answers import Refusal, Submitted
-from arriero.commands import Operate
-from arriero.core.ledger_batches import LedgerBatch, LedgerEntry, LedgerWritten, extend_digest
+from arriero.commands import AssignApp, Operate, Process
+from arriero.core.ledger_batches import LedgerBatch, LedgerEntry, LedgerTasks, LedgerWritten, extend_digest
 from arriero.model import LedgerRow, LedgerState, TaskRow, TaskState, Turn, Verb
 from arriero.store.contract import Purge
 from arriero.store.task_filter import TaskFilter
@@ -363,3 +363,76 @@ def test_a_digest_tells_every_field_and_all_that_came_before() -> None:
     for name in said:
         digests.add(extend_digest("", **said | {name: 2 if name == "sequence" else "other"}))
     assert len(digests) == 8
+
+
+# --- the tasks that it brought
+async def test_a_task_keeps_the_number_of_its_ledger_and_lists_select_by_its_id(world: World, ledgers: Ledgers) -> None:
+    await world.process()
+    await world.submit("alone")
+    may = await ledgers.submitted(entry(1, convoy="a"), entry(2), entry(3, "alone"), entry(4, bad="no number"))
+    june = await ledgers.submitted(entry(1, "j1"), ledger_id="june")
+    assert (may.linked, june.linked) == (2, 1)
+    store = world.store
+
+    async def ids(**which: Any) -> list[str]:
+        newest_first = bool(which.pop("newest_first", False))
+        return [task.task_id for task in await store.list_tasks(TaskFilter(**which), newest_first=newest_first)]
+
+    assert await ids(ledger="may") == ["t1", "t2"]
+    assert await ids(ledger="may", newest_first=True) == ["t2", "t1"]
+    assert await ids(ledger="june", workflow="fulfil") == ["j1"]
+    assert await ids(ledger="may", state=TaskState.ERROR) == []
+    assert await ids(ledger="july") == []
+    assert await store.list_tasks(TaskFilter(ledger="may"), after=(await world.task(2)).task_no, limit=5) == [
+        await ledgers.task("t2")
+    ]
+    assert await store.count_listed(TaskFilter(ledger="may"), limit=10) == 2
+    assert (await ledgers.task("alone")).from_ledger is None
+    assert [(await ledgers.task(one)).from_ledger for one in ("t1", "j1")] == [may.ledger_no, june.ledger_no]
+
+
+async def test_nobody_selects_tasks_by_a_ledger_that_is_not_opened(world: World, ledgers: Ledgers) -> None:
+    ledger = await ledgers.written(entry(1))
+    assert await world.store.list_tasks(TaskFilter(ledger="may")) == []
+    opened = await ledgers.open(ledger)
+    assert [task.task_id for task in await world.store.list_tasks(TaskFilter(ledger="may"))] == ["t1"]
+    await ledgers.let_go(opened)
+
+
+async def test_a_ledger_names_its_first_open_task_until_all_have_ended(world: World, ledgers: Ledgers) -> None:
+    process = await world.process()
+    may = await ledgers.submitted(entry(1), entry(2))
+    june = await ledgers.submitted(entry(1, "j1"), ledger_id="june")
+    empty = await ledgers.open(await ledgers.begun("empty"))
+    numbers = [may.ledger_no, june.ledger_no, empty.ledger_no]
+    first, second, of_june = [(await ledgers.task(one)).task_no for one in ("t1", "t2", "j1")]
+    store = world.store
+    assert await store.find_open_of_ledgers(numbers) == {may.ledger_no: first, june.ledger_no: of_june}
+    assert await store.count_of_ledger(may.ledger_no) == LedgerTasks({"pending": 2}, None)
+    for loaded in await world.claim(process):
+        if loaded.task.task_no != second:
+            await world.advance(loaded.task, ending=Process('"done"'))
+    assert await store.find_open_of_ledgers(numbers) == {may.ledger_no: second}
+    assert await store.count_of_ledger(may.ledger_no) == LedgerTasks({"processed": 1, "processing": 1}, NOON)
+    assert await store.find_open_of_ledgers([empty.ledger_no]) == {}
+    assert await store.count_of_ledger(empty.ledger_no) == LedgerTasks({}, None)
+
+
+async def test_a_task_of_a_ledger_that_is_set_aside_keeps_its_number(world: World, ledgers: Ledgers) -> None:
+    ledger = await ledgers.open(await ledgers.written(entry(1, convoy="a")))
+    await world.submit("last", convoy="a", end_of_sequence=True)
+    await ledgers.let_go(ledger)
+    task = await ledgers.task("t1")
+    assert (task.state, task.ledger_no, task.from_ledger) == (TaskState.ERROR, None, ledger.ledger_no)
+    assert await world.store.find_open_of_ledgers([ledger.ledger_no]) == {}
+
+
+async def test_a_task_that_is_given_to_another_app_stays_one_of_its_ledger(world: World, ledgers: Ledgers) -> None:
+    ledger = await ledgers.submitted(entry(1, app="shop"))
+    task_no = (await ledgers.task("t1")).task_no
+    await world.apply(
+        AssignApp(actor="cli", task_no=task_no, app="store", from_app="shop", by="ana", reason="its name")
+    )
+    task = await ledgers.task("t1")
+    assert (task.app, task.from_ledger) == ("store", ledger.ledger_no)
+    assert [found.task_id for found in await world.store.list_tasks(TaskFilter(ledger="may", app="store"))] == ["t1"]

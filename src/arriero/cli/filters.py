@@ -15,7 +15,7 @@ from ..model import Instant, TaskState, later
 from ..store.task_filter import TaskFilter
 from .options import format_seconds, parse_duration, parse_duration_or_instant
 
-_NAMES = ("workflow", "agent", "step")  # checked as ids
+_NAMES = ("workflow", "agent", "step", "ledger")  # checked as ids
 
 
 class TaskSelection(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,7 @@ class TaskSelection(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None = None
     text: str | None = None
     paused: bool | None = None
+    ledger: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse an empty name, which an unset variable of a shell gives: it would select any task."""
@@ -48,7 +49,7 @@ class TaskSelection(msgspec.Struct, frozen=True, kw_only=True):
         paused = {None: None, True: "--paused", False: "--not-paused"}[self.paused]
         older_than = None if self.older_than is None else f"--older-than {format_seconds(self.older_than)}"
         since = None if self.since is None else f"--since {_format_since(self.since)}"
-        names = ("state", "workflow", "agent", "step", "code", "text")
+        names = ("state", "workflow", "agent", "step", "ledger", "code", "text")
         texts = [f"--{name} {value}" for name in names if (value := getattr(self, name)) is not None]
         return " ".join([*texts, *filter(None, (older_than, since, paused))])
 
@@ -64,6 +65,7 @@ class TaskSelection(msgspec.Struct, frozen=True, kw_only=True):
             code=self.code,
             text=self.text,
             paused=self.paused,
+            ledger=self.ledger,
         )
 
 
@@ -85,6 +87,7 @@ _OPTIONS = (
         type=parse_duration_or_instant,
         help="Only tasks submitted since then: a duration like 2h, or an instant like 2026-11-20T14:15Z.",
     ),
+    click.option("--ledger", metavar="ID", help="Only tasks that came with this ledger."),
     click.option("--code", metavar="CODE", help="Only tasks whose failure has exactly this code."),
     click.option("--text", metavar="TEXT", help="Only tasks whose failure says this somewhere."),
     click.option("--paused/--not-paused", default=None, help="Only tasks that are, or are not, paused."),

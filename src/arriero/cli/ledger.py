@@ -4,7 +4,8 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -14,20 +15,24 @@ import msgspec
 
 from ..client.app import App
 from ..client.ledger import BATCH, Entry, Ledger, LedgerSubmission
-from ..client.ledger_views import UNFINISHED, build_shown_ledger, load_ledger
-from ..client.row_shapes import to_datetime
+from ..client.ledger_handle import explain_unknown_end, wait_for_ledger
+from ..client.ledger_views import UNFINISHED, LedgerView, find_ledger, list_ledger_views, load_ledger_view
 from ..client.verb_commands import ACTOR, check_signature
 from ..errors import ArrieroError, InvalidInput
 from ..escaping import one_line
-from ..model import LedgerRow, LedgerState
+from ..model import LedgerRow, LedgerState, TaskState
+from ..runtime.ports import SystemPorts
+from ..runtime.result_waiters import ResultWaiters
 from .loading import format_error_location, import_module, load_app
 from .near_misses import NearMissGroup
-from .options import json_option, signature_options, store_option, yes_option
+from .options import json_option, parse_duration, signature_options, store_option, yes_option
 from .output import Progress, format_time, print_json, print_table, print_text
 from .prompts import confirm, is_terminal, print_note
 from .stores import open_client, open_store_to_read
 
-SET_ASIDE = 1  # the exit code when entries were set aside
+SET_ASIDE = 1  # exit codes: entries were set aside; tasks did not all end as processed; they have not all ended
+NOT_PROCESSED = 1
+NOT_ENDED = 75
 PROGRESS_SECONDS = 10.0  # where no terminal shows progress
 PAGE = 100
 Splitter = Callable[[Path], Iterable[Entry] | AsyncIterable[Entry]]
@@ -198,30 +203,39 @@ def _splitter_error(target: str, count: int, error: Exception) -> InvalidInput:
 @json_option
 def list_ledgers(all_: bool, store: str | None, as_json: bool) -> None:
     """List ledgers that somebody began and nobody finished, in the order in which they were begun."""
-    rows = asyncio.run(_load_ledgers(store, tuple(LedgerState) if all_ else UNFINISHED))
+    views = asyncio.run(_load_ledgers(store, tuple(LedgerState) if all_ else UNFINISHED))
     if as_json:
-        for row in rows:
-            print_json(build_shown_ledger(row))
+        for view in views:
+            print_json(view)
         return
-    if not rows:
+    if not views:
         print_note("there are no ledgers" if all_ else "no ledger is unfinished; --all shows the others")
         return
-    columns = ("LEDGER", "STATE", "WRITTEN", "ACCEPTED", "DUPLICATES", "ASIDE", "LET GO", "BEGUN", "OPENED")
-    print_table(columns, [_format_cells(row) for row in rows])
+    columns = ("LEDGER", "STATE", "WRITTEN", "ACCEPTED", "DUPLICATES", "ASIDE", "LET GO", "ENDED", "BEGUN", "OPENED")
+    print_table(columns, [_format_cells(view) for view in views])
 
 
-async def _load_ledgers(given: str | None, states: tuple[LedgerState, ...]) -> list[LedgerRow]:
-    rows: list[LedgerRow] = []
+async def _load_ledgers(given: str | None, states: tuple[LedgerState, ...]) -> list[LedgerView]:
+    views: list[LedgerView] = []
+    after = 0
     async with open_store_to_read(given) as store:
-        while page := await store.list_ledgers(states, after=rows[-1].ledger_no if rows else 0, limit=PAGE):
-            rows += page
-    return rows
+        while page := await store.list_ledgers(states, after=after, limit=PAGE):
+            views += await list_ledger_views(store, page)
+            after = page[-1].ledger_no
+    return views
 
 
-def _format_cells(row: LedgerRow) -> tuple[str, ...]:
-    counts = (row.written, row.accepted, row.duplicates, row.aside, row.let_go)
-    times = (format_time(to_datetime(row.created_at)), format_time(to_datetime(row.opened_at)))
-    return (row.ledger_id, str(row.state), *map(str, counts), *times)
+def _format_cells(view: LedgerView) -> tuple[str, ...]:
+    counts = (view.written, view.accepted, view.duplicates, view.aside, view.let_go)
+    ended = {True: "yes", False: "no", None: "unknown"}[view.ended]
+    return (
+        view.ledger,
+        view.state,
+        *map(str, counts),
+        ended,
+        format_time(view.begun_at),
+        format_time(view.opened_at),
+    )
 
 
 @ledger.command(short_help="What became of a ledger.")
@@ -229,34 +243,89 @@ def _format_cells(row: LedgerRow) -> tuple[str, ...]:
 @store_option
 @json_option
 def show(ledger_id: str, store: str | None, as_json: bool) -> None:
-    """Show how far a ledger is, and which of its entries were set aside."""
-    row, aside = asyncio.run(_load_ledger(store, ledger_id))
+    """Show how far a ledger is, how its tasks stand, and which of its entries were set aside."""
+    _print_ledger(asyncio.run(_load_view(store, ledger_id)), as_json=as_json)
+
+
+def _print_ledger(view: LedgerView, *, as_json: bool) -> None:
     if as_json:
-        print_json(build_shown_ledger(row, aside))
+        print_json(view)
         return
-    print_text(f"ledger {row.ledger_id} is {row.state}{_describe_state(row)}", hanging=2)
+    print_text(f"ledger {view.ledger} is {view.state}{_describe_state(view)}", hanging=2)
     click.echo(
-        f"  {row.written:,} entries: {row.accepted:,} accepted, {row.duplicates:,} duplicates, {row.aside:,} set aside"
+        f"  {view.written:,} entries: {view.accepted:,} accepted, {view.duplicates:,} duplicates, {view.aside:,} set aside"
     )
-    for name, at in (("begun", row.created_at), ("last written", row.written_at), ("opened", row.opened_at)):
+    if view.opened_at is not None:
+        print_text(_describe_tasks(view), first="  ", hanging=4)
+    for name, at in (("begun", view.begun_at), ("last written", view.written_at), ("opened", view.opened_at)):
         if at is not None:
-            click.echo(f"  {name} {format_time(to_datetime(at))}")
-    for line in aside:
+            click.echo(f"  {name} {format_time(at)}")
+    for line in view.set_aside or []:
         print_text(line, hanging=2)
 
 
-def _describe_state(row: LedgerRow) -> str:
+def _describe_state(view: LedgerView) -> str:
     return {
-        LedgerState.WRITING: ": nothing of it is visible; submit it again to go on, or discard it",
-        LedgerState.DISCARDING: ": nothing of it is visible; the Supervisors' leader removes the rest",
-        LedgerState.OPENED: f": {row.let_go:,} of its tasks are let go; the Supervisors' leader goes on",
-        LedgerState.DONE: "",
-    }[row.state]
+        "writing": ": nothing of it is visible; submit it again to go on, or discard it",
+        "discarding": ": nothing of it is visible; the Supervisors' leader removes the rest",
+        "opened": f": {view.let_go:,} of its tasks are let go; the Supervisors' leader goes on",
+    }.get(view.state, "")
 
 
-async def _load_ledger(given: str | None, ledger_id: str) -> tuple[LedgerRow, list[str]]:
+def _describe_tasks(view: LedgerView) -> str:
+    """Describe how its tasks stand: what people wait for, and what to do about tasks in error."""
+    counts = view.tasks or {}
+    named = [f"{counts[state]:,} {state}" for state in map(str, TaskState) if state in counts]
+    named += [f"{count:,} {state}" for state, count in counts.items() if state not in tuple(TaskState)]
+    if view.purged:
+        named.append(f"{view.purged:,} ended and purged")
+    tasks = ", ".join(named) or "none"
+    if view.ended is None:
+        return f"tasks: {tasks}; {explain_unknown_end(view.ledger)}"
+    if not view.ended:
+        return f"tasks: {tasks}; not all have ended"
+    at = f" by {format_time(view.ended_at)}" if isinstance(view.ended_at, datetime) else ""
+    return f"tasks: {tasks}; all have ended{at}"
+
+
+async def _load_view(given: str | None, ledger_id: str) -> LedgerView:
     async with open_store_to_read(given) as store:
-        return await load_ledger(store, ledger_id)
+        return await load_ledger_view(store, ledger_id)
+
+
+@ledger.command(short_help="Wait until all tasks of a ledger have ended.")
+@click.argument("ledger_id", metavar="LEDGER_ID")
+@click.option(
+    "--timeout", metavar="DURATION", type=parse_duration, help="Give up after this long and exit with 75; 0 looks once."
+)
+@store_option
+@json_option
+def wait(ledger_id: str, timeout: float | None, store: str | None, as_json: bool) -> None:
+    """Wait until all tasks of a ledger have ended, and show it.
+
+    Exits with 1 when some of them ended in error or were undone, and with 75 when the time was over before.
+    """
+    view = asyncio.run(_wait(store, ledger_id, timeout))
+    _print_ledger(view, as_json=as_json)
+    if view.ended is None:
+        raise InvalidInput(explain_unknown_end(view.ledger))
+    if not view.ended:
+        sys.exit(NOT_ENDED)
+    if set(view.tasks or {}) - {str(TaskState.PROCESSED)}:
+        sys.exit(NOT_PROCESSED)
+
+
+async def _wait(given: str | None, ledger_id: str, timeout: float | None) -> LedgerView:
+    async with open_store_to_read(given) as store:
+        ports = SystemPorts()
+        waiting = ResultWaiters(lambda: store, lambda: ports, lambda _: False)
+        try:
+            with suppress(TimeoutError):
+                await wait_for_ledger(store, waiting, ports.clock, ledger_id, timeout)
+        finally:
+            await waiting.close()
+            ports.close()
+        return await load_ledger_view(store, ledger_id)
 
 
 # --- discarding
@@ -271,7 +340,7 @@ def discard(ledger_id: str, by: str, reason: str, yes: bool, store: str | None, 
     who, why = check_signature(by, reason)
     if not yes and not is_terminal():
         raise InvalidInput("ledger discard: nobody can be asked here; add --yes to do it")
-    row, _ = asyncio.run(_load_ledger(store, ledger_id))
+    row = asyncio.run(_find_ledger(store, ledger_id))
     _refuse_opened(row)
     confirm(f"discard the ledger {one_line(ledger_id)}, of which {row.written:,} entries are written", yes=yes)
     asyncio.run(_discard(store, row, f"{ACTOR} {who}", why))
@@ -279,6 +348,11 @@ def discard(ledger_id: str, by: str, reason: str, yes: bool, store: str | None, 
         print_json({"ledger": ledger_id, "discarded": row.written})
     else:
         click.echo(one_line(f"ledger {ledger_id} is discarded, {row.written:,} entries"))
+
+
+async def _find_ledger(given: str | None, ledger_id: str) -> LedgerRow:
+    async with open_store_to_read(given) as store:
+        return await find_ledger(store, ledger_id)
 
 
 def _refuse_opened(row: LedgerRow) -> None:

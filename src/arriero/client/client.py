@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from .agent_metrics import AppMetrics
     from .agents import AgentHandle, AgentView
     from .leases import LeaderView
+    from .ledger_handle import LedgerHandle
     from .schedules import Schedules
     from .tokens import Tokens
 
@@ -118,6 +119,15 @@ class Client:
         """
         return await LedgerSubmission(self.session, ledger_id, bad=bad).run(entries)
 
+    def ledger(self, ledger_id: str) -> "LedgerHandle":
+        """A handle of a ledger that was submitted: how far it is, and a wait for the end of its tasks.
+
+        Raises: InvalidInput - no fit id.
+        """
+        from .ledger_handle import LedgerHandle
+
+        return LedgerHandle(self.session, codec.check_id(ledger_id, "ledger_id"))
+
     # --- asking
     @overload
     def task(self, task_id: str, of: Workflow[..., R]) -> Task[R]: ...
@@ -140,6 +150,7 @@ class Client:
         code: str | None = None,
         text: str | None = None,
         paused: bool | None = None,
+        ledger: str | None = None,
     ) -> Tasks:
         """All tasks that this names: to count, to look at, or to carry out one verb on each.
 
@@ -151,6 +162,7 @@ class Client:
             since: submitted at most so long ago, or at or after a datetime that has a time zone.
             code, text: of its failure: the code exactly, a part of the reason.
             paused: whether a person keeps it from going on.
+            ledger: id of the ledger that it came with, from release 0.5 on; its duplicates came before.
         Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
         """
         criteria = check_criteria(
@@ -163,6 +175,7 @@ class Client:
             code=code,
             text=text,
             paused=paused,
+            ledger=ledger,
         )
         return Tasks(self.session, criteria)
 

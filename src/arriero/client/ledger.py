@@ -199,9 +199,10 @@ class LedgerSubmission:
     # --- opening
     async def _open_ledger(self, ledger: LedgerRow) -> tuple[LedgerRow, bool]:
         """Open the ledger, so that its tasks exist. Returns it, and True if another submitter opened it."""
-        answer = await self._store.open_ledger(ledger.ledger_no, self._line, self._digest, ACTOR)
+        digest = self._digest if self._line else ""  # a ledger without entries was never written
+        answer = await self._store.open_ledger(ledger.ledger_no, self._line, digest, ACTOR)
         ledger = self._require_present(answer.ledger)
-        if not ledger.is_open or (ledger.written, ledger.digest) != (self._line, self._digest):
+        if not ledger.is_open or (ledger.written, ledger.digest) != (self._line, digest):
             self._refuse_other(ledger)
         return ledger, not answer.opened
 

@@ -20,6 +20,7 @@ from .background import BackgroundReading, BackgroundSession
 from .client import Client
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
 from .external_transaction import submit_joined
+from .ledger_handle import LedgerHandle
 from .replies import Status
 from .running import run_configured
 from .schedules import Schedules
@@ -159,6 +160,21 @@ class SyncTasks(_Mirror):
 
     def __iter__(self) -> Iterator[TaskView]:
         return BackgroundReading(self._background, lambda: aiter(self._to)).each()
+
+
+class SyncLedgerHandle(_Mirror):
+    """A ledger's handle for code without an event loop; see LedgerHandle for each method."""
+
+    @property
+    def id(self) -> str:
+        """The ledger's id."""
+        return str(self._to.id)
+
+    view = _build_waiting_method(LedgerHandle.view)
+    wait = _build_waiting_method(LedgerHandle.wait)
+
+    def __repr__(self) -> str:
+        return repr(self._to)
 
 
 class SyncAgentHandle(_Mirror):
@@ -317,6 +333,9 @@ class SyncApp(_Mirror):
 
     tasks = _build_handle_method(
         Client.tasks, SyncTasks, "All tasks that this names; arguments and errors are those of App.tasks."
+    )
+    ledger = _build_handle_method(
+        Client.ledger, SyncLedgerHandle, "A handle of a ledger that was submitted; nothing is asked of the store yet."
     )
     agent = _build_handle_method(
         Client.agent, SyncAgentHandle, "A handle of an Agent of this App; nothing is asked of the store yet."

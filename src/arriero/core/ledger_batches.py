@@ -5,7 +5,7 @@ import hashlib
 import msgspec
 
 from ..commands import Submit
-from ..model import LedgerRow
+from ..model import Instant, LedgerRow
 
 ASIDE_MAX = 10_000  # entries set aside; a ledger with more is refused: it is not what its splitter takes it for
 
@@ -51,6 +51,18 @@ class LedgerOpened(msgspec.Struct, frozen=True):
 
     ledger: LedgerRow | None
     opened: bool = False
+
+
+class LedgerTasks(msgspec.Struct, frozen=True):
+    """The tasks of a ledger that are in the store.
+
+    Args:
+        counts: how many there are in each state that occurs.
+        ended_at: when the last one of those that have ended did so; None: none has.
+    """
+
+    counts: dict[str, int]
+    ended_at: Instant | None
 
 
 def start_digest(app: str) -> str:

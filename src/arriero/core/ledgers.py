@@ -29,6 +29,7 @@ def build_kept_task(command: Submit, task_no: int, ledger: LedgerRow, tail: Tail
         convoy_no=None if tail is None else tail.convoy_no,
         sequence=command.sequence,
         ledger_no=ledger.ledger_no,
+        from_ledger=ledger.ledger_no,
     )
 
 
@@ -51,6 +52,18 @@ def restore_submission(task: TaskRow, tail: TailRow | None, actor: str) -> Submi
     )
 
 
+def have_all_ended(ledger: LedgerRow, *, is_any_open: bool) -> bool | None:
+    """Decide whether all tasks of a ledger have ended, in whatever state. A task that was purged had ended.
+
+    Args:
+        is_any_open: a task that keeps the ledger's number has not ended.
+    Returns: None: it cannot be known, because a release before 0.5 wrote tasks of it, which do not keep its number.
+    """
+    if not ledger.is_open or is_any_open:
+        return False
+    return True if ledger.linked >= ledger.accepted else None
+
+
 def order_tail(command: Submit, tail: TailRow) -> TailRow:
     """Return the tail of a convoy without tasks, with the ordering of the command."""
     return replace(tail, ordering=build_first_tail(tail.convoy_no, command).ordering)
@@ -59,6 +72,7 @@ def order_tail(command: Submit, tail: TailRow) -> TailRow:
 def release_kept_task(command: Submit, task: TaskRow, ledger: LedgerRow, spot: Spot | None, now: Instant) -> Change:
     """Submit a kept task as any other. ``spot``: its convoy, which was found to take it."""
     change = build_new_task(command, task.task_no, now, spot, ledger.ledger_id)
+    change.task = replace(change.task, from_ledger=task.from_ledger)
     change.rewrites = True
     return change
 
@@ -78,7 +92,15 @@ def set_aside_kept_task(
     place = tail.placed + 1
     # The sequence is told, and not kept: it counts for nothing in the convoy's order.
     event = ConvoyPlaced(tail.convoy_no, tail.key, place, place, refused=True, numbered=task.sequence)
-    new = replace(change.task, convoy_no=tail.convoy_no, place=place, sequence=None, rank=place, not_before=None)
+    new = replace(
+        change.task,
+        convoy_no=tail.convoy_no,
+        place=place,
+        sequence=None,
+        rank=place,
+        not_before=None,
+        from_ledger=task.from_ledger,
+    )
     writer = Writer(new, rows, now, None)
     writer.rewrites = True
     writer.events = [*change.events, event]

@@ -23,6 +23,7 @@ class TaskSelector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         since: seconds since their submission at most, or an instant with a time zone.
         code, text: of its failure: the code exactly, a part of the reason.
         paused: whether a person keeps it from going on.
+        ledger: id of the ledger that it came with.
     """
 
     state: str | None = None
@@ -34,6 +35,7 @@ class TaskSelector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     code: str | None = None
     text: str | None = None
     paused: bool | None = None
+    ledger: str | None = None
 
 
 def build_filter(which: TaskSelector, now: Instant) -> TaskFilter:
@@ -74,6 +76,7 @@ Since = Annotated[
 ]
 Code = Annotated[str | None, Query(max_length=_TEXT_MAX, description="Only with a failure of exactly this code.")]
 Text = Annotated[str | None, Query(max_length=_TEXT_MAX, description="Only with a failure that says this somewhere.")]
+OfLedger = Annotated[str | None, Query(max_length=300, description="Only tasks that came with this ledger.")]
 Paused = Annotated[bool | None, Query(description="Only tasks that are, or are not, paused.")]
 
 
@@ -87,6 +90,7 @@ async def build_selector(
     code: Code = None,
     text: Text = None,
     paused: Paused = None,
+    ledger: OfLedger = None,
 ) -> TaskSelector:
     """Build the selector of a query: FastAPI calls it."""
     given: dict[str, Any] = {
@@ -99,5 +103,6 @@ async def build_selector(
         "code": code,
         "text": text,
         "paused": paused,
+        "ledger": ledger,
     }
     return TaskSelector(**given)

@@ -56,15 +56,16 @@ def _cut_range(within: TaskRange, last: int, newest_first: bool) -> TaskRange:
 
 async def _bound_range(store: StateStore, which: TaskFilter, within: TaskRange, newest_first: bool) -> TaskRange | None:
     """Bound what a page looks through; None: there is nothing."""
-    if which == TaskFilter(state=which.state):  # an index finds them, and nothing else is read
-        return within
-    newest = await store.list_tasks(newest_first=True, limit=1, before=within.before)
+    if which in (TaskFilter(state=which.state), TaskFilter(ledger=which.ledger)):
+        return within  # an index finds them, and nothing else is read
+    among = TaskFilter(ledger=which.ledger)
+    newest = await store.list_tasks(among, newest_first=True, limit=1, before=within.before)
     if not newest or newest[0].task_no <= within.after:
         return None
     last = newest[0].task_no
     if newest_first:
         return TaskRange(max(within.after, last - SCANNED_MAX), within.before)
-    oldest = await store.list_tasks(limit=1, after=within.after, before=within.before)
+    oldest = await store.list_tasks(among, limit=1, after=within.after, before=within.before)
     end = oldest[0].task_no + SCANNED_MAX if oldest else last + 1
     return within if end > last else TaskRange(within.after, end)
 

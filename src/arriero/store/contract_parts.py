@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..answers import Refusal
 from ..breakers import BreakerRow
-from ..core.ledger_batches import ASIDE_MAX, LedgerBatch, LedgerOpened, LedgerWritten
+from ..core.ledger_batches import ASIDE_MAX, LedgerBatch, LedgerOpened, LedgerTasks, LedgerWritten
 from ..errors import ArrieroError
 from ..inspection.agent_metrics import AgentMeasurements, CountsRow
 from ..limits import LimitsInUse
@@ -91,6 +91,14 @@ class LedgerStore(Protocol):
         self, states: Sequence[LedgerState] = tuple(LedgerState), *, after: int = 0, limit: int = 100
     ) -> list[LedgerRow]:
         """Ledgers in some states, in the order in which they were begun, after a ledger_no."""
+        ...
+
+    async def find_open_of_ledgers(self, ledger_nos: Sequence[int]) -> dict[int, int]:
+        """Find the first open task of each of some ledgers; a ledger without one is left out. It reads no other task."""
+        ...
+
+    async def count_of_ledger(self, ledger_no: int) -> LedgerTasks:
+        """Count the tasks of a ledger by state. It reads all of them, and no other task."""
         ...
 
     async def ledger_aside(self, ledger_no: int, *, after: int = 0, limit: int = ASIDE_MAX) -> list[tuple[int, str]]:

@@ -15,6 +15,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
         code, text: of its failure: the code exactly, a part of the reason in any case of letters.
         paused: whether a person keeps it from going on.
         app: whose it is; empty: tasks that do not say so.
+        ledger: id of the ledger that it came with.
     """
 
     state: TaskState | None = None
@@ -27,6 +28,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     paused: bool | None = None
     app: str | None = None
+    ledger: str | None = None
 
 
 ANY_TASK = TaskFilter()

@@ -9,7 +9,8 @@ from fastapi import Query
 from starlette.requests import Request
 
 from ...client.ledger import Entry, Ledger
-from ...client.ledger_views import UNFINISHED, ShownLedger, build_shown_ledger, load_ledger
+from ...client.ledger_handle import wait_for_ledger
+from ...client.ledger_views import UNFINISHED, LedgerView, list_ledger_views, load_ledger_view
 from ...client.named_calls import build_named_call
 from ...client.session import Session
 from ...client.submission import PRIORITY_DEFAULT
@@ -20,10 +21,12 @@ from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
 from ..gate_problems import BODY_TOO_SLOW
 from ..parameters import LIMIT, Cursor, LedgerId, Limit
+from ..preferences import WAIT_SECONDS_MAX
 from ..problems import INVALID_REQUEST, UNKNOWN_NAME, Problem
 from ..request_body import require_media
 from ..routing import CONFIRM_SECONDS, RouteGroup
 from ..scopes import Needs, Scope
+from .submissions import wait_until_shutdown
 
 ledgers = RouteGroup("ledgers")
 
@@ -53,7 +56,7 @@ class LedgerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class LedgerPageAnswer(msgspec.Struct, frozen=True):
     """A page of ledgers, in the order in which they were begun. ``next``: the cursor of the next page; None: this was the last one."""
 
-    ledgers: tuple[ShownLedger, ...]
+    ledgers: tuple[LedgerView, ...]
     next: str | None
 
 
@@ -68,6 +71,7 @@ SHOWN_EXAMPLE = {
     "begun_at": "2026-11-20T14:15:17.5Z",
     "written_at": "2026-11-20T14:15:17.5Z",
     "opened_at": "2026-11-20T14:15:17.5Z",
+    "ended": True,
 }
 ENTRY_EXAMPLE = {"workflow": "fulfil", "arguments": {"order": {"item": "lamp"}}, "convoy": "customer-7"}
 ANSWER_EXAMPLE = {"accepted": 1, "duplicates": 0, "set_aside": []}
@@ -190,17 +194,41 @@ async def list_ledgers(
     states = UNFINISHED if state == "unfinished" else tuple(LedgerState)
     rows = await store.list_ledgers(states, after=after, limit=limit + 1)
     more = write_cursor(store.store_id, listing, rows[limit - 1].ledger_no) if len(rows) > limit else None
-    return LedgerPageAnswer(tuple(map(build_shown_ledger, rows[:limit])), more)
+    return LedgerPageAnswer(tuple(await list_ledger_views(store, rows[:limit])), more)
 
 
 @ledgers.operation(
     "GET",
     "/v1/ledgers/{ledger_id}",
     Needs(Scope.READ),
-    summary="How far a ledger is, and which of its entries were set aside.",
-    answer=ShownLedger,
+    summary="How far a ledger is, how its tasks stand, and which entries were set aside; the end of all its tasks may be waited for.",
+    answer=LedgerView,
     problems=(UNKNOWN_NAME,),
-    answer_example=SHOWN_EXAMPLE,
+    answer_example={
+        **SHOWN_EXAMPLE,
+        "tasks": {"processed": 2, "error": 1},
+        "purged": 0,
+        "ended_at": "2026-11-20T14:15:18Z",
+        "set_aside": [],
+    },
 )
-async def show_ledger(call: Call, ledger_id: LedgerId) -> ShownLedger:
-    return build_shown_ledger(*await load_ledger(call.session.store, ledger_id))
+async def show_ledger(
+    call: Call,
+    ledger_id: LedgerId,
+    wait: Annotated[
+        float,
+        Query(
+            ge=0,
+            le=WAIT_SECONDS_MAX,
+            allow_inf_nan=False,
+            description="Seconds to wait at most until all its tasks have ended.",
+        ),
+    ] = 0.0,
+) -> LedgerView:
+    session = call.session
+    if wait:
+        clock = session.ports.clock
+        began_at = clock.monotonic()
+        await wait_until_shutdown(call, wait_for_ledger(session.store, session.waiting, clock, ledger_id, wait))
+        await call.confirm(clock.monotonic() - began_at)
+    return await load_ledger_view(session.store, ledger_id)

@@ -1,8 +1,9 @@
 """Submitting: one task with its own answer, or many in one request, each with its own verdict."""
 
 import asyncio
+from collections.abc import Coroutine
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -39,6 +40,7 @@ from ..problems import (
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 
+T = TypeVar("T")
 TraceHeaders = tuple[str | None, str | None]  # traceparent and tracestate
 
 submissions = RouteGroup("submissions")
@@ -268,7 +270,12 @@ def build_answer(command: Submit, answer: Submitted) -> SubmissionAnswer:
 
 async def wait_until_ended(call: HttpCall, task_no: int, seconds: float) -> Ended | None:
     """Wait for the end of a task; None: it has not come in time, or the server is about to end."""
-    waiting = asyncio.ensure_future(call.session.waiting.wait_until_ended(task_no, seconds))
+    return await wait_until_shutdown(call, call.session.waiting.wait_until_ended(task_no, seconds))
+
+
+async def wait_until_shutdown(call: HttpCall, what: Coroutine[Any, Any, T]) -> T | None:
+    """Wait for what a request waits for; None: it has not come in time, or the server is about to end."""
+    waiting = asyncio.ensure_future(what)
     ending = asyncio.ensure_future(call.shutdown.wait())
     try:
         await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)

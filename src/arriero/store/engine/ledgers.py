@@ -128,6 +128,7 @@ class _Writing:
             digest=last.digest,
             written=last.line,
             accepted=self._ledger.accepted + self._accepted,
+            linked=self._ledger.linked + self._accepted,
             duplicates=self._ledger.duplicates + self._duplicates,
             aside=self.aside,
             written_at=self._now,

@@ -1,5 +1,6 @@
 """The contract in dicts: the readable reference, the oracle of the other stores, and the store of the simulator."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 from time import monotonic_ns, time_ns
@@ -12,13 +13,14 @@ from ...breakers import BreakerRow
 from ...commands import AnyCommand, Submit
 from ...core.apps import may_run
 from ...core.lease import is_held, is_on_probation
-from ...core.ledger_batches import ASIDE_MAX
+from ...core.ledger_batches import ASIDE_MAX, LedgerTasks
 from ...epoch import FIRST, describe_epoch_refusal
 from ...errors import ArrieroError, UnreadableRow
 from ...failures import read_task_failure
 from ...inspection.agent_metrics import CountsRow
 from ...limits import AgentLimitsRow, RateRow
 from ...model import (
+    TASK_ENDED,
     TASK_OPEN,
     AlertRow,
     ConvoyRow,
@@ -146,6 +148,7 @@ class MemoryReading(MemoryUpkeep):
             and which.state in (None, task.state)
             and which.workflow in (None, task.workflow)
             and which.app in (None, task.app)
+            and (which.ledger is None or self._is_of_ledger(task, which.ledger))
             and (which.submitted_before is None or task.submitted_at <= which.submitted_before)
             and (which.submitted_since is None or task.submitted_at >= which.submitted_since)
             and which.code in (None, code)
@@ -154,6 +157,10 @@ class MemoryReading(MemoryUpkeep):
             and (which.agent is None or any(s.agent == which.agent for s in self._list_unfinished(task)))
             and (which.step is None or any(s.name == which.step for s in self._list_unfinished(task)))
         )
+
+    def _is_of_ledger(self, task: TaskRow, ledger_id: str) -> bool:
+        ledger = None if task.from_ledger is None else self.ledgers.get(task.from_ledger)
+        return ledger is not None and ledger.ledger_id == ledger_id
 
     def _list_unfinished(self, task: TaskRow) -> list[StepRow]:
         return [s for s in self.steps_of(task.task_no) if s.state is not StepState.COMPLETED]
@@ -188,6 +195,15 @@ class MemoryReading(MemoryUpkeep):
         found = (ledger for ledger in self.ledgers.values() if ledger.ledger_no > after and is_meant(ledger.state))
         first = sorted(found, key=lambda ledger: ledger.ledger_no)[:limit]
         return [self._quarantine.read_shared(ledger) for ledger in first]
+
+    async def find_open_of_ledgers(self, ledger_nos: Sequence[int]) -> dict[int, int]:
+        found = [t for t in self.tasks.values() if t.from_ledger in ledger_nos and t.state not in TASK_ENDED]
+        return {t.from_ledger: t.task_no for t in sorted(found, key=lambda t: -t.task_no) if t.from_ledger is not None}
+
+    async def count_of_ledger(self, ledger_no: int) -> LedgerTasks:
+        found = [t for t in self.tasks.values() if t.from_ledger == ledger_no]
+        ends = [t.ended_at for t in found if t.ended_at is not None]
+        return LedgerTasks(dict(Counter(str(t.state) for t in found)), max(ends, default=None))
 
     async def ledger_aside(self, ledger_no: int, *, after: int = 0, limit: int = ASIDE_MAX) -> list[tuple[int, str]]:
         found = sorted((line, reason) for (number, line), reason in self.aside.items() if number == ledger_no)

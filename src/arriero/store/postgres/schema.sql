@@ -50,7 +50,8 @@ CREATE TABLE {schema}.task (
     due_at bigint,                  -- of one whose turn has not come: it does not start before
     ledger_no bigint,               -- of the ledger that has not let it go yet
     app text NOT NULL DEFAULT '',   -- the App that runs it; empty: not said
-    trace_context text              -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
+    trace_context text,             -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
+    from_ledger bigint              -- of the ledger that it came with; it stays
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;
@@ -79,6 +80,9 @@ CREATE INDEX task_paused ON {schema}.task (task_no) WHERE paused_at IS NOT NULL;
 CREATE INDEX task_waiting ON {schema}.task (convoy_no, rank, place) WHERE turn = 'waiting';
 CREATE INDEX task_set_aside ON {schema}.task (convoy_no, place) WHERE turn = 'set_aside';
 CREATE INDEX task_of_ledger ON {schema}.task (ledger_no, task_no) WHERE ledger_no IS NOT NULL;
+CREATE INDEX task_from_ledger ON {schema}.task (from_ledger, task_no) WHERE from_ledger IS NOT NULL;
+CREATE INDEX task_from_ledger_open ON {schema}.task (from_ledger, task_no)
+ WHERE from_ledger IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 CREATE UNIQUE INDEX task_sequence ON {schema}.task (convoy_no, sequence) WHERE sequence IS NOT NULL;
 
 -- Apart from the task's row, which changes often: these do not.
@@ -321,7 +325,8 @@ CREATE TABLE {schema}.ledger (
     reached bigint NOT NULL DEFAULT 0, -- task_no of the last one let go, or removed
     created_at bigint NOT NULL,
     written_at bigint NOT NULL,
-    opened_at bigint
+    opened_at bigint,
+    linked bigint NOT NULL DEFAULT 0 -- of the accepted tasks: those whose rows keep its number
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500);
 CREATE INDEX ledger_unfinished ON {schema}.ledger (ledger_no) WHERE state <> 'done';
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ...core.lease import PROBATION_FROM
-from ...core.ledger_batches import ASIDE_MAX
+from ...core.ledger_batches import ASIDE_MAX, LedgerTasks
 from ...inspection.attempts import AttemptSurvey, Retrying
 from ...model import AlertRow, EditRow, Instant, LateAnswerRow, LedgerRow, LedgerState, StatusRow, TaskState
 from ...processes import LeaderSurvey, ProcessRow
@@ -152,6 +152,17 @@ class SqlReading(Transactions[R]):
         name = "select_ledgers" if LedgerState.DONE in states else "select_unfinished_ledgers"
         asked = {"states": [str(state) for state in states], "after": after, "limit": limit}
         return await self._read(lambda rows: rows.read_shared(LedgerRow, rows.ask(name, asked).fetchall()))
+
+    async def find_open_of_ledgers(self, ledger_nos: Sequence[int]) -> dict[int, int]:
+        asked = {"ledger_nos": list(ledger_nos)}
+        return dict(await self._select(lambda row: (row[0], row[1]), "select_open_of_ledgers", asked))
+
+    async def count_of_ledger(self, ledger_no: int) -> LedgerTasks:
+        asked = {"ledger_no": ledger_no}
+        found = await self._select(lambda row: row, "count_tasks_of_ledger", asked, Lane.SURVEYS)
+        return LedgerTasks(
+            {state: count for state, count, _ in found}, max((at for *_, at in found if at is not None), default=None)
+        )
 
     async def ledger_aside(self, ledger_no: int, *, after: int = 0, limit: int = ASIDE_MAX) -> list[tuple[int, str]]:
         asked = {"ledger_no": ledger_no, "after": after, "limit": limit}

@@ -17,6 +17,7 @@ from .store_rows import SqliteRows
 from .task_rows import query
 
 HISTORY_PAGE = 500
+OF_LEDGER = "from_ledger = (SELECT ledger_no FROM arriero_ledger WHERE ledger_id = :ledger)"
 
 
 class SqliteReading(SqlReading[SqliteRows]):
@@ -31,14 +32,15 @@ class SqliteReading(SqlReading[SqliteRows]):
         newest_first: bool = False,
         limit: int = 100,
     ) -> list[TaskRow]:
-        sql = listing.order_newest_first(query("select_filtered")) if newest_first else query("select_filtered")
+        filtered = _build_statement(which)
+        sql = listing.order_newest_first(filtered) if newest_first else filtered
         asked = _build_parameters(which, after, before, limit)
         return await self._read(lambda rows: [task_as_is(row) for row in rows.connection.execute(sql, asked)])
 
     async def count_listed(
         self, which: TaskFilter = ANY_TASK, *, after: int = 0, before: int | None = None, limit: int
     ) -> int:
-        sql, asked = listing.build_count(query("select_filtered")), _build_parameters(which, after, before, limit)
+        sql, asked = listing.build_count(_build_statement(which)), _build_parameters(which, after, before, limit)
         found: tuple[int] = await self._read(lambda rows: rows.connection.execute(sql, asked).fetchone())
         return found[0]
 
@@ -67,6 +69,12 @@ class SqliteReading(SqlReading[SqliteRows]):
                 after = row.no if task_no is None else row.link
             if len(page) < HISTORY_PAGE:
                 return
+
+
+def _build_statement(which: TaskFilter) -> str:
+    if which.ledger is None:
+        return query("select_filtered")
+    return listing.narrow_to_ledger(query("select_filtered"), OF_LEDGER)
 
 
 def _build_parameters(which: TaskFilter, after: int, before: int | None, limit: int) -> dict[str, Any]:

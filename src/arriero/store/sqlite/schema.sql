@@ -47,7 +47,8 @@ CREATE TABLE arriero_task (
     due_at INTEGER,                 -- of one whose turn has not come: it does not start before
     ledger_no INTEGER,              -- of the ledger that has not let it go yet
     app TEXT NOT NULL DEFAULT '',   -- the App that runs it; empty: not said
-    trace_context TEXT              -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
+    trace_context TEXT,             -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
+    from_ledger INTEGER             -- of the ledger that it came with; it stays
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.
@@ -70,6 +71,9 @@ CREATE INDEX arriero_task_waiting ON arriero_task (convoy_no, rank, place) WHERE
 CREATE INDEX arriero_task_set_aside ON arriero_task (convoy_no, place) WHERE turn = 'set_aside';
 CREATE UNIQUE INDEX arriero_task_sequence ON arriero_task (convoy_no, sequence) WHERE sequence IS NOT NULL;
 CREATE INDEX arriero_task_ledger ON arriero_task (ledger_no) WHERE ledger_no IS NOT NULL;
+CREATE INDEX arriero_task_from_ledger ON arriero_task (from_ledger) WHERE from_ledger IS NOT NULL;
+CREATE INDEX arriero_task_from_ledger_open ON arriero_task (from_ledger)
+ WHERE from_ledger IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 
 -- Apart from the task's row, which changes often: these do not.
 CREATE TABLE arriero_body (
@@ -300,7 +304,8 @@ CREATE TABLE arriero_ledger (
     reached INTEGER NOT NULL,       -- task_no of the last one let go, or removed
     created_at INTEGER NOT NULL,
     written_at INTEGER NOT NULL,
-    opened_at INTEGER
+    opened_at INTEGER,
+    linked INTEGER NOT NULL DEFAULT 0 -- of the accepted tasks: those whose rows keep its number
 );
 CREATE INDEX arriero_ledger_unfinished ON arriero_ledger (ledger_no) WHERE state <> 'done';
 

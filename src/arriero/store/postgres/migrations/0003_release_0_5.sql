@@ -14,6 +14,12 @@ ALTER TABLE {schema}.task ADD COLUMN app text NOT NULL DEFAULT '';
 ALTER TABLE {schema}.step ADD COLUMN app text NOT NULL DEFAULT '';
 -- The trace of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them.
 ALTER TABLE {schema}.task ADD COLUMN trace_context text;
+-- The ledger that it came with, which stays. Of ledgers that are here already, no task keeps the number.
+ALTER TABLE {schema}.task ADD COLUMN from_ledger bigint;
+ALTER TABLE {schema}.ledger ADD COLUMN linked bigint NOT NULL DEFAULT 0;
+CREATE INDEX task_from_ledger ON {schema}.task (from_ledger, task_no) WHERE from_ledger IS NOT NULL;
+CREATE INDEX task_from_ledger_open ON {schema}.task (from_ledger, task_no)
+ WHERE from_ledger IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 -- To the span of the last task of a convoy that ended in its turn: trace and span, in hexadecimal.
 ALTER TABLE {schema}.convoy ADD COLUMN trace_link text;
 DROP INDEX {schema}.task_due, {schema}.task_undo_due, {schema}.step_takeable;

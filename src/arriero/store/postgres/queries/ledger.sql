@@ -13,34 +13,35 @@ UPDATE {schema}.ledger
        let_go = %(let_go)s,
        reached = %(reached)s,
        written_at = %(written_at)s,
-       opened_at = %(opened_at)s
+       opened_at = %(opened_at)s,
+       linked = %(linked)s
  WHERE ledger_no = %(ledger_no)s
 
 -- select_ledger: one ledger.
-SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at, linked
   FROM {schema}.ledger
  WHERE ledger_no = %(ledger_no)s
 
 -- select_ledger_by_id: one ledger by its id.
-SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at, linked
   FROM {schema}.ledger
  WHERE ledger_id = %(ledger_id)s
 
 -- lock_ledger: one ledger, locked until the transaction ends.
-SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at, linked
   FROM {schema}.ledger
  WHERE ledger_no = %(ledger_no)s
    FOR NO KEY UPDATE
 
 -- lock_free_ledger: one ledger, locked until the transaction ends. Zero rows: another transaction has it.
-SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at, linked
   FROM {schema}.ledger
  WHERE ledger_no = %(ledger_no)s
    FOR NO KEY UPDATE SKIP LOCKED
 
 -- select_ledgers: ledgers in some states, and those in none that is known, in the order in which they began.
 -- Params: states, after (ledger_no), limit.
-SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at, linked
   FROM {schema}.ledger
  WHERE ledger_no > %(after)s AND (state = ANY(%(states)s) OR state NOT IN ('writing', 'discarding', 'opened', 'done'))
  ORDER BY ledger_no
@@ -48,7 +49,7 @@ SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside
 
 -- select_unfinished_ledgers: ledgers in some states but done, and those in none that is known, in the order in which they began.
 -- Params: states, after (ledger_no), limit.
-SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at, linked
   FROM {schema}.ledger
  WHERE state <> 'done' AND ledger_no > %(after)s AND (state = ANY(%(states)s) OR state NOT IN ('writing', 'discarding', 'opened', 'done'))
  ORDER BY ledger_no
@@ -60,6 +61,20 @@ SELECT {task} FROM {schema}.task
  WHERE ledger_no = %(ledger_no)s AND task_no > %(after)s
  ORDER BY ledger_no, task_no
  LIMIT %(limit)s
+
+-- select_open_of_ledgers: for each of some ledgers with a task that has not ended: the first one.
+-- BETWEEN: by equality the planner could take the primary key for the order, and read all tasks.
+SELECT asked.ledger_no, first.task_no
+  FROM unnest(%(ledger_nos)s::bigint[]) AS asked (ledger_no),
+       LATERAL (SELECT task_no FROM {schema}.task
+                 WHERE from_ledger BETWEEN asked.ledger_no AND asked.ledger_no AND state NOT IN ('processed', 'compensated', 'error')
+                 ORDER BY from_ledger, task_no
+                 LIMIT 1) AS first
+
+-- count_tasks_of_ledger: number of a ledger's tasks by state, and when the last one of them ended.
+SELECT state, count(*), max(ended_at) FROM {schema}.task
+ WHERE from_ledger = %(ledger_no)s
+ GROUP BY state
 
 -- select_ledger_aside: entries of a ledger that became no tasks, in their order.
 -- Params: after (line).

@@ -3,6 +3,12 @@ ALTER TABLE arriero_task ADD COLUMN app TEXT NOT NULL DEFAULT '';
 ALTER TABLE arriero_step ADD COLUMN app TEXT NOT NULL DEFAULT '';
 -- The trace of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them.
 ALTER TABLE arriero_task ADD COLUMN trace_context TEXT;
+-- The ledger that it came with, which stays. Of ledgers that are here already, no task keeps the number.
+ALTER TABLE arriero_task ADD COLUMN from_ledger INTEGER;
+ALTER TABLE arriero_ledger ADD COLUMN linked INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX arriero_task_from_ledger ON arriero_task (from_ledger) WHERE from_ledger IS NOT NULL;
+CREATE INDEX arriero_task_from_ledger_open ON arriero_task (from_ledger)
+ WHERE from_ledger IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 -- To the span of the last task of a convoy that ended in its turn: trace and span, in hexadecimal.
 ALTER TABLE arriero_convoy ADD COLUMN trace_link TEXT;
 DROP INDEX arriero_step_takeable;

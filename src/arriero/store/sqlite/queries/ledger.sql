@@ -13,22 +13,23 @@ UPDATE arriero_ledger
        let_go = :let_go,
        reached = :reached,
        written_at = :written_at,
-       opened_at = :opened_at
+       opened_at = :opened_at,
+       linked = :linked
  WHERE ledger_no = :ledger_no
 
 -- select_ledger: one ledger.
-SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at, linked
   FROM arriero_ledger
  WHERE ledger_no = :ledger_no
 
 -- select_ledger_by_id: one ledger by its id.
-SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at, linked
   FROM arriero_ledger
  WHERE ledger_id = :ledger_id
 
 -- select_ledgers: ledgers in some states, and those in none that is known, in the order in which they began.
 -- Params: states (JSON array), after (ledger_no).
-SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at, linked
   FROM arriero_ledger
  WHERE ledger_no > :after
    AND (state IN (SELECT value FROM json_each(:states)) OR state NOT IN ('writing', 'discarding', 'opened', 'done'))
@@ -37,7 +38,7 @@ SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside
 
 -- select_unfinished_ledgers: ledgers in some states but done, and those in none that is known, in the order in which they began.
 -- Params: states (JSON array), after (ledger_no).
-SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at, linked
   FROM arriero_ledger INDEXED BY arriero_ledger_unfinished
  WHERE state <> 'done' AND ledger_no > :after
    AND (state IN (SELECT value FROM json_each(:states)) OR state NOT IN ('writing', 'discarding', 'opened', 'done'))
@@ -50,11 +51,22 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger
   FROM arriero_task INDEXED BY arriero_task_ledger
  WHERE ledger_no = :ledger_no AND task_no > :after
  ORDER BY task_no
  LIMIT :limit
+
+-- select_open_of_ledgers: for each of some ledgers with a task that has not ended: the first one.
+-- Params: ledger_nos (JSON array).
+SELECT from_ledger, min(task_no) FROM arriero_task INDEXED BY arriero_task_from_ledger_open
+ WHERE from_ledger IN (SELECT value FROM json_each(:ledger_nos)) AND state NOT IN ('processed', 'compensated', 'error')
+ GROUP BY from_ledger
+
+-- count_tasks_of_ledger: number of a ledger's tasks by state, and when the last one of them ended.
+SELECT state, count(*), max(ended_at) FROM arriero_task INDEXED BY arriero_task_from_ledger
+ WHERE from_ledger = :ledger_no
+ GROUP BY state
 
 -- insert_ledger_aside: keep the reason why an entry became no task.
 INSERT INTO arriero_ledger_aside (ledger_no, line, reason) VALUES (:ledger_no, :line, :reason)
