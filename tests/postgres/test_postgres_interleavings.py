@@ -32,7 +32,7 @@ from store_world import (
 )
 
 from arriero.answers import Applied, Claimed, Submitted, Taken
-from arriero.breakers import BreakerRow
+from arriero.breakers import AgentVerb, BreakerRow
 from arriero.commands import (
     Advance,
     AnyCommand,
@@ -42,6 +42,7 @@ from arriero.commands import (
     FreeTask,
     NewStep,
     Operate,
+    OperateAgent,
     PlanUndo,
     PutDown,
     Recover,
@@ -50,9 +51,24 @@ from arriero.commands import (
     Submit,
     Take,
 )
-from arriero.model import AlertRow, EditRow, HistoryRow, Instant, LateAnswerRow, Loaded, StepRow, TaskRow, Verb, later
+from arriero.core.obsolete_rows import KEPT_SECONDS
+from arriero.model import (
+    AlertRow,
+    EditRow,
+    HistoryRow,
+    Instant,
+    LateAnswerRow,
+    LeaseHolder,
+    LeaseRow,
+    Loaded,
+    StepRow,
+    TaskRow,
+    Verb,
+    later,
+)
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded, StateStore
 from arriero.store.engine import leases, processes
+from arriero.store.engine.obsolete_rows import remove_obsolete_breakers, remove_obsolete_leases
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres import submitting
 from arriero.store.postgres.batch_transaction import BatchTransaction
@@ -66,6 +82,8 @@ CHUNK = 100  # schedules whose rows are made at once
 LONG = 3600.0
 EXPIRED = later(Instant(NOON), COMPLETE_WITHIN)
 LAPSED = later(Instant(NOON), LEASE)
+EACH = 1_000  # terms and fences of each schedule's own lease or breaker: no other schedule has raised the floor so far
+OLD = later(Instant(NOON), 2 * KEPT_SECONDS)  # when upkeep removes what lapsed at noon
 OWN = frozenset(("task_no", "step_no", "task_id", "workflow", "head", "instance", "process_no", "name", "undoes"))
 
 
@@ -361,6 +379,69 @@ async def claim_and_retire(store: StateStore, names: Sequence[str]) -> list[Two]
     return made
 
 
+async def written(store: Any, change: Callable[[Any], None]) -> None:
+    await store._write(change)
+
+
+def removing(remove: Callable[[Any], int]) -> Asked:
+    """Upkeep passes over what another has locked, and asks again later."""
+    return asked(lambda s: s._write(remove), remove, OLD)._replace(asks_again=lambda answer: answer == 0)  # type: ignore[attr-defined]  # any store
+
+
+async def remove_and_acquire(store: StateStore, names: Sequence[str]) -> list[Two]:
+    """Upkeep removes the lease of a mutex that nobody has held for long, while somebody asks for it.
+
+    Each lease lapsed at an instant of its own, so that each schedule removes its own alone.
+    """
+    lapsed = [later(Instant(NOON), 1.0 + number_of(name)) for name in names]
+
+    def keep(rows: Any) -> None:
+        for name, until in zip(names, lapsed, strict=True):
+            rows.add_lease(name)
+            rows.put_lease(LeaseRow(name=name, term=EACH * (number_of(name) + 1), holder=FIRST, until=until))
+
+    await written(store, keep)
+    return [
+        (
+            removing(lambda rows, before=before: remove_obsolete_leases(rows, before, 1)),  # type: ignore[misc]
+            asked(
+                lambda s, n=name: s.acquire_lease(n, SECOND, "b", LEASE),  # type: ignore[misc]
+                lambda rows, n=name: leases.acquire_lease(rows, n, SECOND, "b", LEASE),  # type: ignore[misc]
+                OLD,
+            ),
+        )
+        for name, before in zip(names, lapsed, strict=True)
+    ]
+
+
+async def remove_and_open(store: StateStore, names: Sequence[str]) -> list[Two]:
+    """Upkeep removes a breaker that has been closed for long, while a person opens it."""
+    closed = [later(Instant(NOON), 1.0 + number_of(name)) for name in names]
+
+    def keep(rows: Any) -> None:
+        for name, at in zip(names, closed, strict=True):
+            rows.add_breaker(
+                BreakerRow(
+                    app="shop",
+                    agent=name,
+                    fence=EACH * (number_of(name) + 1),
+                    changed_at=at,
+                    opened_at=at,
+                    closed_at=at,
+                )
+            )
+
+    await written(store, keep)
+    opening: dict[str, Any] = {"verb": AgentVerb.OPEN, "by": "ana", "reason": "she says so"}
+    return [
+        (
+            removing(lambda rows, before=before: remove_obsolete_breakers(rows, before, 1)),  # type: ignore[misc]
+            applied(OperateAgent(actor="operator", app="shop", agent=name, target="", **opening), OLD),
+        )
+        for name, before in zip(names, closed, strict=True)
+    ]
+
+
 # --- what came of it
 def plain(value: Any, name: str) -> Any:
     """An answer or a row without what is its schedule's own."""
@@ -370,6 +451,8 @@ def plain(value: Any, name: str) -> Any:
         kept = {key: plain(one, name) for key, one in value.items() if key not in OWN}
         if (kept.get("locked_by") or 0) > HOLDER:
             kept["locked_by"] = "a process of its own"
+        for key in {"term", "fence"} & kept.keys():
+            kept[key] -= EACH * number_of(name) if kept[key] >= EACH else 0
         return kept
     return [plain(one, name) for one in value] if isinstance(value, list | tuple) else value
 
@@ -383,6 +466,7 @@ class World:
         history: Sequence[HistoryRow],
         leases: dict[str, Any],
         lost_processes: dict[str, bool],
+        breakers: dict[str, Any],
         store: StateStore,
     ) -> None:
         self.store = store
@@ -391,6 +475,7 @@ class World:
         self.log = history
         self.leases = leases
         self.lost_processes = lost_processes
+        self.breakers = breakers
         self.numbers = {one.task.task_id: one.task.task_no for one in loaded}
         self.events = defaultdict[int, list[Any]](list)
         for row in history:
@@ -427,13 +512,20 @@ class World:
         numbers = [self.numbers[task_id] for task_id in (name, f"{name}-b") if task_id in self.numbers]
         tasks = [plain(msgspec.to_builtins(self.rows[number]), name) for number in numbers]
         events = [self.events[number] for number in numbers]
-        return tasks, events, self.leases.get(name), self.lost_processes.get(name)
+        rows = [plain(of.get(name), name) for of in (self.leases, self.breakers)]
+        return tasks, events, rows, self.lost_processes.get(name)
+
+
+def of_lease(term: int, holder: LeaseHolder | None, until: Instant) -> dict[str, Any]:
+    return {"term": term, "holder": holder, "until": until}
 
 
 async def of_memory(store: MemoryStore) -> World:
-    leases = {lease.name: (lease.term, lease.holder, lease.until) for lease in store.leases.values()}
+    leases = {lease.name: of_lease(lease.term, lease.holder, lease.until) for lease in store.leases.values()}
     lost_processes = {process.instance: process.retired for process in store.processes.values()}
-    return World([store.load_as_is(number) for number in store.tasks], store.log, leases, lost_processes, store)
+    breakers = {row.agent: {"state": row.state, "fence": row.fence} for row in store.breaker_rows.values()}
+    loaded = [store.load_as_is(number) for number in store.tasks]
+    return World(loaded, store.log, leases, lost_processes, breakers, store)
 
 
 async def of_postgres(store: PostgresStore, pair: Pair, url: str) -> World:
@@ -441,10 +533,12 @@ async def of_postgres(store: PostgresStore, pair: Pair, url: str) -> World:
     loaded = pair.sides[0].alone(lambda s: s.transact(lambda t: PostgresRows(t, StoreContext()).select_tasks(numbers)))
     with psycopg.connect(url) as connection:
         leases = {
-            name: tuple(row) for name, *row in connection.execute("SELECT name, term, holder, until FROM arriero.lease")
+            name: of_lease(*row)
+            for name, *row in connection.execute("SELECT name, term, holder, until FROM arriero.lease")
         }
         lost_processes = dict(connection.execute("SELECT instance, retired FROM arriero.process").fetchall())
-    return World(loaded, [row async for row in store.history()], leases, lost_processes, store)
+    breakers = {row.agent: {"state": row.state, "fence": row.fence} for row in await store.list_breakers()}
+    return World(loaded, [row async for row in store.history()], leases, lost_processes, breakers, store)
 
 
 async def prepared(store: StateStore) -> None:
@@ -516,6 +610,10 @@ def name_of(number: int) -> str:
     return f"t{number}"
 
 
+def number_of(name: str) -> int:
+    return int(name.removeprefix("t"))
+
+
 def run_all(pair: Pair, schedules: Schedules) -> tuple[tuple[int, int], list[tuple[Ran, Any]]]:
     """How many steps each side has, and each schedule with its answers, after whoever was passed over has asked again."""
     first, _ = schedules(0)
@@ -536,6 +634,8 @@ SCENES = [
     claim_and_recover,
     claim_and_free,
     claim_and_retire,
+    remove_and_acquire,
+    remove_and_open,
     report_and_recover,
     report_and_free,
     take_and_take,
