@@ -109,7 +109,7 @@ def build_equality(info: inspect.Type) -> Equality:
 
 def _build_equality(info: inspect.Type, made: dict[int, list[Equality]]) -> Equality:
     info = unwrap(info)
-    if _is_exact(info):
+    if is_exact(info):
         return _are_equal
     if isinstance(info, _TIMES):
         return _are_equal_times
@@ -154,7 +154,7 @@ def _build_equality_of_fields(
     fields = {field.name: field.type for field in info.fields}
     if set(fields) != set(list_fields(of)):
         return _need_closer_look
-    exact = [name for name, part in fields.items() if _is_exact(unwrap(part))]
+    exact = [name for name, part in fields.items() if is_exact(unwrap(part))]
     get_exact = attrgetter(*exact) if exact else type
     others = [(name, _build_equality(part, made)) for name, part in fields.items() if name not in exact]
     return lambda sent, back: (
@@ -187,7 +187,7 @@ def _need_closer_look(sent: Any, back: Any) -> bool:
     return False
 
 
-def _is_exact(info: inspect.Type) -> bool:
+def is_exact(info: inspect.Type) -> bool:
     """Returns True if a value and what was read back are the same when they are equal and of one type."""
     return all(
         isinstance(part, (*_EXACT, *_EXACT_WITH_PARTS))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from .payload_types import SEQUENCES, WITH_FIELDS, Equality, build_equality, unwrap
+from .payload_types import SEQUENCES, WITH_FIELDS, Equality, build_equality, is_exact, unwrap
 from .plain_values import EXACT_SCALARS, SCALARS, add_article, list_fields, to_plain_scalar
 from .pydantic_models import dump_model, is_model, list_model_fields, load_model
 
@@ -26,7 +26,7 @@ _JSON_SCALARS = (str, int, float, bool)
 def build_check(of: Any) -> Check:
     """Build the comparison for a declared type. ``of``: one that msgspec decodes."""
     info = unwrap(inspect.type_info(of))
-    return partial(_check, build_equality(info), info)
+    return partial(_check_exact, info) if is_exact(info) else partial(_check, build_equality(info), info)
 
 
 def check_untyped(value: Any, _back: Any, name: str) -> str | None:
@@ -49,6 +49,10 @@ def check_untyped(value: Any, _back: Any, name: str) -> str | None:
 
 
 # --- comparison
+def _check_exact(info: inspect.Type, sent: Any, back: Any, name: str) -> str | None:
+    return None if type(sent) is type(back) and sent == back else _compare(info, sent, back, name)
+
+
 def _check(is_equal: Equality, info: inspect.Type, sent: Any, back: Any, name: str) -> str | None:
     return None if is_equal(sent, back) else _compare(info, sent, back, name)
 

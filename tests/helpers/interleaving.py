@@ -50,6 +50,11 @@ def label_of(statement: str) -> str:
     return f"{found[1].partition(' ')[0]} {found[2]}" if found else statement
 
 
+def are_one_step(before: str, after: str) -> bool:
+    """Two writes in a row, which nobody sees before the COMMIT; or two reads of settings, which no scene changes."""
+    return (is_write(before) and is_write(after)) or before == after == "select_meta"
+
+
 def is_write(label: str) -> bool:
     return label.startswith(("INSERT ", "UPDATE ", "put_"))
 
@@ -182,15 +187,15 @@ class Pair:
     def merge(self, rehearsed: tuple[Operation, Operation]) -> tuple[int, int]:
         """Learn the steps of each side by running it alone; answers how many each has.
 
-        Beyond six, writes that follow one another become one step, from the last pair on: nobody sees any of them before
-        the COMMIT, and the rows are locked before the first.
+        Beyond ``STEPS_MAX``, two that follow one another become one step, from the last pair on (``are_one_step``). The
+        rows are locked before the first.
         """
         for side, operation in zip(self.sides, rehearsed, strict=True):
             side.merged = frozenset()
             side.alone(operation)
             steps, merged = side.steps, set[tuple[str, str]]()
             for before, after in reversed(list(pairwise(steps))):
-                if len(steps) - len(merged) > STEPS_MAX and is_write(before) and is_write(after):
+                if len(steps) - len(merged) > STEPS_MAX and are_one_step(before, after):
                     merged.add((before, after))
             side.merged = frozenset(merged)
             side.steps = steps[: len(steps) - len(merged)]

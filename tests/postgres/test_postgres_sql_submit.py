@@ -93,8 +93,8 @@ BODY = '{"order": {"pieces": 2, "id": "größer \\"1\\" \'x\'"}}'
 
 def test_a_process_with_the_code_makes_its_workflows_known(url: str) -> None:
     rows = run(url, "SELECT json_build_array(name, policy, complete_within) FROM arriero.workflow ORDER BY name")
-    fulfilling = TaskPolicy(3_600.5, Supervision(attempts=2, then="hold"))
-    plain = TaskPolicy(None, Supervision())
+    fulfilling = TaskPolicy(3_600.5, Supervision(attempts=2, then="hold"), undo_on_doubt="continue")
+    plain = TaskPolicy(None, Supervision(), undo_on_doubt="continue")
     assert [row[::2] for row in rows] == [["fulfil", 3_600.5], ["other", None]]
     assert [msgspec.json.decode(row[1], type=TaskPolicy) for row in rows] == [fulfilling, plain]
 
