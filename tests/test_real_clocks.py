@@ -18,6 +18,7 @@ MAY_READ_A_CLOCK = {
     "runtime/test_attempts_begun_once.py": "asks which of the machine's clocks is read",
     "runtime/test_hostile.py": "workflow code reads it and is refused",
     "core/test_replay.py": "workflow code reads it and is refused",
+    "test_growth.py": "compares CPU times of one reader with each other: how they grow, not how long they are",
 }
 # A wait that is meant to end by its limit ends within a second. Any other limit only says that a test hangs.
 LIMITED = re.compile(r'\.(?:(?:timeout|result|join)\((?:timeout=)?|wait_for\([^"\n]*, (?:timeout=)?)(\d+(?:\.\d+)?)\)')

@@ -143,7 +143,8 @@ def _check_size(size: int, what: str) -> None:
     logger.warning("%s has %s bytes; over %s a payload slows its task down", what, size, PAYLOAD_BYTES_WARN)
 
 
-_TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# The closing quote may be missing: a pattern that must find one tries each quote of a foreign text as a beginning.
+_TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _DEEPER = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _FLATTEN = "flatten it, or keep it elsewhere and pass its address"

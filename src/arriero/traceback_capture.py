@@ -37,7 +37,7 @@ _STANDARD = tuple({f"{sysconfig.get_paths()[name]}{os.sep}" for name in ("stdlib
 _HOME = re.compile(r"(?:[A-Za-z]:)?[\\/](?:home|Users)[\\/][^\\/]+|[\\/]root(?=[\\/])")
 # Secrets that somebody wrote into the code: the user of a URL, and texts that may be one; see ``_mask_secrets``.
 _URL_USER = re.compile(r"(?<=://)[^/\s@'\"]*:[^\s@'\"]*@")
-_LITERAL = re.compile(r"""'(?:\\.|[^'\\])*(?:'|$)|"(?:\\.|[^"\\])*(?:"|$)""")
+_LITERAL = re.compile(r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?""")
 _NAMES_SECRET = r"(?:pass|pwd|secret|token|api_?key|private|credential|auth|bearer|dsn|signature|cookie)"
 _GIVEN_TO_SECRET = re.compile(rf"(?:{_NAMES_SECRET}[\w'\"\]]*|\bkey\b)[^'\"]{{0,40}}$", re.IGNORECASE)
 _HOLDS_SECRET = re.compile(rf"(?:{_NAMES_SECRET}\w*|\bkey)\s*[=:\s]\s*\S", re.IGNORECASE)
