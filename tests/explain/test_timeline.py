@@ -76,7 +76,7 @@ EVENTS: dict[str, tuple[Event, str]] = {
             "by": "ana",
             "reason": "the customer insists",
             "incarnation": 1,
-            "asked": "d9f9be65e9d3d931",
+            "request": "{}",
             "persons": 2,
         },
         'ana approves compensate, which needs 2 persons: "the customer insists"',

@@ -70,6 +70,25 @@ async def test_a_second_token_approves_what_one_must_not_do_alone(monkeypatch: p
         assert (done.status_code, done.json()["outcome"]) == (200, "done")
 
 
+async def test_the_next_person_reads_exactly_what_was_approved_and_who_may_not_read_payloads_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ARRIERO_APPROVALS_RESUBMIT", "2")
+    async with open_shop(running=True) as world:
+        (held,) = await _hold(world, 1)
+        body = {**WHY, "step": "audit", "arguments": {"item": "s3cret lamp"}}
+        asked = await world.http.post(f"/v1/tasks/{held}:resubmit", json=body, headers=bearer("operate"))
+        assert asked.json()["code"] == "approval-needed", asked.text
+        for scope, is_read in (("admin", True), ("read", False)):
+            for page in ("explain", "history?limit=200"):
+                shown = await world.http.get(f"/v1/tasks/{held}/{page}", headers=bearer(scope))
+                assert ("s3cret lamp" in shown.text) is is_read, shown.text
+                assert "approve" in shown.text
+        other = {**body, "arguments": {"item": "another lamp"}}
+        another = await world.http.post(f"/v1/tasks/{held}:resubmit", json=other, headers=bearer("admin"))
+        assert another.json()["code"] == "approval-needed"
+
+
 REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
     ("processed", "cancel", {}),
     ("processed", "resubmit", {}),

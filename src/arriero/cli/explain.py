@@ -151,6 +151,8 @@ def _print_explanation(
             print_trace(reason.trace, indent=4)
         if reason.idempotency_key and reason.idempotency_key not in reason.says:
             click.echo(f"    idempotency key of {one_line(reason.step)}: {one_line(reason.idempotency_key)}")
+        if reason.request:
+            click.echo(f"    what was approved: {one_line(reason.request)}")
     _print_results(loaded)
     _print_acts(explanation.acts, now)
     print_record(record)

@@ -17,7 +17,7 @@ ALERTS_PAGE = 1_000
 
 
 class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that is so."""
+    """One thing that is so. ``request``: of an approval, what exactly was approved, as JSON text."""
 
     kind: str
     says: str
@@ -26,6 +26,7 @@ class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
     until: datetime | None = None
     idempotency_key: str = ""
     trace: CapturedTraceback = ()
+    request: str = ""
 
 
 class ShownResult(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ verb that is carried out on the task ends all approvals before it.
 """
 
 import unicodedata
+from typing import Any
 
 import msgspec
 
@@ -13,7 +14,6 @@ from ..commands import Operate
 from ..errors import UnreadableRow
 from ..events import Event, UnreadableEvent, read_events
 from ..events.task import OperatorAction, OperatorApproval
-from ..history_chain import payload_hash
 from .changes import Refused, Rows
 
 
@@ -24,7 +24,7 @@ def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
     """
     if command.persons <= 1:
         return ()
-    wanted = hash_asked(command)
+    wanted = encode_request(command)
     found: list[str] = []
     known = {_fold_name(command.by)}
     for text in rows.people_commits(command.task_no, command.approved_since):
@@ -33,7 +33,7 @@ def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
                 return tuple(reversed(found))
             if not isinstance(event, OperatorApproval) or _fold_name(event.by) in known:
                 continue
-            if (event.verb, event.incarnation, event.asked) == (command.verb, command.incarnation, wanted):
+            if (event.verb, event.incarnation, event.request) == (command.verb, command.incarnation, wanted):
                 found.append(event.by)
                 known.add(_fold_name(event.by))
     return tuple(reversed(found))
@@ -62,7 +62,7 @@ def refuse_lonely_verb(command: Operate, task_id: str, state: str, approvers: tu
         by=command.by,
         reason=command.reason,
         incarnation=command.incarnation,
-        asked=hash_asked(command),
+        request=encode_request(command),
         persons=command.persons,
     )
     left = command.persons - len(names)
@@ -74,7 +74,17 @@ def refuse_lonely_verb(command: Operate, task_id: str, state: str, approvers: tu
     return Refused(Refusal(APPROVAL_NEEDED, said, state), command.task_no, (event,))
 
 
-def hash_asked(command: Operate) -> str | None:
-    """Hash what a verb carries beside its name and its persons."""
-    asked = (command.step, command.arguments, command.result, command.did_not_happen, command.within)
-    return payload_hash(msgspec.json.encode(asked).decode())
+def encode_request(command: Operate) -> str:
+    """Encode what a verb carries beside its name and its persons: a JSON object with those of its fields that are given.
+
+    Two commands ask for the same only if these texts are the same. The text itself is kept, because the next person has to
+    see what was approved, and because two requests may be found that share a hash.
+    """
+    payloads = {"arguments": command.arguments, "result": command.result}
+    request: dict[str, Any] = {} if command.step is None else {"step": command.step}
+    request |= {name: msgspec.Raw(text.encode()) for name, text in payloads.items() if text is not None}
+    if command.did_not_happen:
+        request["did_not_happen"] = True
+    if command.within:
+        request["within"] = command.within
+    return msgspec.json.encode(request).decode()

@@ -104,7 +104,8 @@ class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):
     """A person approved a verb that others must ask for as well; nothing else was changed.
 
     Args:
-        asked: hash of what the verb carries beside its name: another answer is another thing to approve.
+        request: what the verb carries beside its name, as JSON text (``core.approvals``): another answer is another thing
+            to approve.
         persons: how many must ask for it.
     """
 
@@ -112,7 +113,7 @@ class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):
     by: str
     reason: str
     incarnation: int
-    asked: Hash
+    request: str
     persons: int
 
 

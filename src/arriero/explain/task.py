@@ -69,7 +69,14 @@ def explain(
     return Explanation(
         (
             *situation(loaded, now, LiveProcesses(processes, now), past, alert, ahead, breakers, limits).list_reasons(),
-            *(Reason("approval", _describe_approval(loaded.task.task_id, one)) for one in past.approvals),
+            *(
+                Reason(
+                    "approval",
+                    _describe_approval(loaded.task.task_id, one),
+                    request="" if one.request == "{}" else one.request,
+                )
+                for one in past.approvals
+            ),
             *([Reason("schedule", run)] if run else []),
         ),
         tuple(past.acts),

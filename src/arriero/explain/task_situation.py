@@ -30,6 +30,7 @@ class Reason(msgspec.Struct, frozen=True):
 
     ``trace``: of one that names a line of code: all lines that the exception passed.
     ``idempotency_key``: what the step's service knows it by, where somebody may have to ask that.
+    ``request``: what somebody approved, as JSON text; it may hold payloads.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Reason(msgspec.Struct, frozen=True):
     until: Instant | None = None
     idempotency_key: str = ""
     trace: CapturedTraceback = ()
+    request: str = ""
 
 
 class PersonAct(msgspec.Struct, frozen=True):
@@ -60,6 +62,7 @@ class PersonApproval(msgspec.Struct, frozen=True):
     by: str
     reason: str
     persons: int
+    request: str
 
 
 class TaskPast:
@@ -79,8 +82,9 @@ class TaskPast:
     def _add(self, event: Event | UnreadableEvent, at: Instant) -> None:
         match event:
             case OperatorApproval():
-                approval = PersonApproval(at, event.verb, event.by, event.reason, event.persons)
-                if not any((known.verb, known.by) == (event.verb, event.by) for known in self.approvals):
+                approval = PersonApproval(at, event.verb, event.by, event.reason, event.persons, event.request)
+                asked = (event.verb, event.by, event.request)
+                if not any((known.verb, known.by, known.request) == asked for known in self.approvals):
                     self.approvals.append(approval)
             case OperatorAction():
                 self.approvals.clear()

@@ -25,6 +25,7 @@ from ...codec import check_id
 from ...declare.attempt import as_datetime
 from ...events import decode_event_fields
 from ...explain.available_actions import AvailableAction
+from ...explain.task_situation import Reason
 from ...explain.timeline import IncarnationStart, Timeline
 from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
 from ...store.contract import Ended
@@ -230,11 +231,14 @@ def _build_entry(timeline: Timeline, row: HistoryRow, *, may_read: bool) -> Hist
     told = [entry.says for entry in timeline.list_entries(row) if not isinstance(entry, IncarnationStart)]
     events = decode_event_fields(row)
     if not may_read:
-        events = [_withhold_details(event) for event in events]
+        events = [_withhold_payloads(event) for event in events]
     return HistoryEntry(row.link, as_datetime(row.at), row.actor, timeline.incarnation, tuple(told), tuple(events))
 
 
-def _withhold_details(event: dict[str, Any]) -> dict[str, Any]:
+def _withhold_payloads(event: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what may hold payloads: details of failures, and what a person approved."""
+    if event.get("type") == "operator.approval":
+        return {name: value for name, value in event.items() if name != "request"}
     failure = event.get("failure")
     if not isinstance(failure, dict):
         return event
@@ -277,13 +281,17 @@ async def explain_task(call: Call, task_id: TaskId) -> ExplanationAnswer:
         str(task.state),
         task.incarnation,
         as_datetime(now),
-        tuple(build_output(ShownReason, reason) for reason in explanation.reasons),
+        tuple(_build_reason(reason, may_read=may_read) for reason in explanation.reasons),
         tuple(build_output(ShownAct, act) for act in explanation.acts),
         tuple(_build_action(call, task.task_id, action) for action in explanation.actions),
         call.payloads,
         results=tuple(list_results(loaded)) if may_read else msgspec.UNSET,
         output=msgspec.UNSET if not may_read else None if task.output is None else msgspec.Raw(task.output.encode()),
     )
+
+
+def _build_reason(reason: Reason, *, may_read: bool) -> ShownReason:
+    return build_output(ShownReason, reason) if may_read else build_output(ShownReason, reason, request="")
 
 
 def _build_action(call: HttpCall, task_id: str, action: AvailableAction) -> ActionAnswer:
