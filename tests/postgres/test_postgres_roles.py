@@ -287,6 +287,11 @@ def test_read_changes_nothing(place: Place, table: str) -> None:
     place.refuses("read", f"INSERT INTO arriero.{table} OVERRIDING SYSTEM VALUE SELECT * FROM arriero.{table}")
 
 
+def test_who_may_only_read_sees_nothing_that_signs(place: Place) -> None:
+    place.refuses("read", "SELECT * FROM arriero.secret")
+    place.ask("run", "SELECT * FROM arriero.secret")
+
+
 def test_read_submits_nothing_and_acts_on_nothing(place: Place) -> None:
     place.refuses("read", "SELECT arriero.submit('pay', '{\"card\": \"x\"}', 'by-reader')")
     place.refuses("read", "UPDATE arriero.task SET output = '\"forged\"'")

@@ -4,6 +4,7 @@ from store_world import World, step, submission
 
 from arriero.answers import Applied, Refusal, Submitted
 from arriero.epoch import compute_first_number
+from arriero.store.contract_parts import CAPABILITY_SECRET
 
 
 async def test_what_a_process_of_an_earlier_epoch_sends_is_refused_and_changes_nothing(world: World) -> None:
@@ -42,6 +43,12 @@ async def test_numbers_that_may_have_been_given_in_the_lost_time_are_not_given_a
         assert isinstance(answer, Submitted)
         assert answer.task_no >= compute_first_number(epoch)
         assert await world.store.register(f"of epoch {epoch}", 3.0) >= compute_first_number(epoch) > old
+
+
+async def test_a_new_epoch_signs_with_another_secret(world: World) -> None:
+    secret = await world.store.read_secret(CAPABILITY_SECRET)
+    await world.store.new_epoch("operator")
+    assert await world.store.read_secret(CAPABILITY_SECRET) not in (secret, b"")
 
 
 async def test_who_never_registered_goes_on_submitting(world: World) -> None:

@@ -19,7 +19,6 @@ from ..model import NOT_SAID, StepKind
 from ..policies import check_seconds
 from ..runtime.agent_host import AgentHost
 from ..runtime.agent_requests import RemoteRequest, build_request
-from ..runtime.capability_secret import CapabilitySecret
 from ..runtime.report_verdicts import APPLIED, UNANSWERED, UNSENT
 from ..runtime.reported_outcomes import (
     ReportedFailure,
@@ -85,7 +84,6 @@ class RemoteAgents:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._secret = CapabilitySecret()
         self.refusals: Counter[str] = Counter()
 
     # --- taking
@@ -148,7 +146,7 @@ class RemoteAgents:
         return node.session.agents
 
     async def _read_secret(self) -> bytes:
-        return await self._secret.read(self._session.store)
+        return await self._get_hosts().remote.secret.read(self._session.store)
 
     # --- reporting
     def check_agent(self, agent: str) -> None:

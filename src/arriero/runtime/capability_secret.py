@@ -5,7 +5,7 @@ from ..store.contract_parts import CAPABILITY_SECRET
 
 
 class CapabilitySecret:
-    """Reads the secret of a store once: it never changes."""
+    """Reads the secret of a store once. It changes with the store's epoch, and a process of an earlier one begins again."""
 
     def __init__(self) -> None:
         self._store: StateStore | None = None

@@ -77,7 +77,10 @@ class ProcessRows(LeaseTable, LimitTable, Protocol):
         ...
 
     def open_epoch(self) -> int:
-        """Begin the next epoch: all processes are retired, numbers that may have been given are left out; its number."""
+        """Begin the next epoch; returns its number.
+
+        All processes are retired, secrets are removed, and numbers that may have been given are left out.
+        """
         ...
 
     def rename_workflows(self, old: str, new: str) -> None:

@@ -248,6 +248,8 @@ class MemoryProcesses(MemoryDue):
         self.epoch += 1
         for process_no in self.processes:
             self.retire_process(process_no, self.now())
+        for name in tuple(self.secrets):
+            self._remove(self.secrets, name)
         for what in ("task", "process"):
             self.number_from(what, compute_first_number(self.epoch))
         return self.epoch

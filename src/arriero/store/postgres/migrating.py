@@ -50,7 +50,10 @@ STATEMENTS: Mapping[str, tuple[str, ...]] = {
             for of in ("text", "jsonb")
         ),
     ),
-    "read": ("GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};",),
+    "read": (
+        "GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};",
+        "REVOKE ALL ON {schema}.secret FROM {role};",  # who may only look must not sign
+    ),
     "run": _RUN,
     "purge": (*_RUN, "GRANT DELETE ON {schema}.history, {schema}.edit, {schema}.late_answer TO {role};"),
 }

@@ -68,6 +68,7 @@ class PostgresProcessRows(PostgresWrittenRows, SqlProcessRows):
         epoch = int(row[0]) + 1
         self.ask("put_meta", {"name": "epoch", "value": str(epoch)})
         self.ask("close_epoch")
+        self.ask("delete_secrets")
         self.ask("number_from", {"first": compute_first_number(epoch)})
         return epoch
 

@@ -194,6 +194,7 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
         self._known.epoch = epoch
         self.put_meta("last_task_no", max(self.next_task_no(), first) - 1)
         self._run("retire_all_processes")
+        self._run("delete_secrets")
         self._run("leave_out_processes", {"process_no": first - 1, "instance": f"epoch-{epoch}"})
         return epoch
 

@@ -714,7 +714,7 @@ BEGIN
         EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
         EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, '
                        '{schema}.rate, {schema}.waiting_keys, {schema}.agent_metrics, {schema}.schedule, {schema}.token TO %s', one.role);
-        EXECUTE format('GRANT SELECT, INSERT ON {schema}.secret TO %s', one.role);
+        EXECUTE format('GRANT SELECT, INSERT, DELETE ON {schema}.secret TO %s', one.role);
     END LOOP;
     FOR one IN SELECT DISTINCT given.grantee::regrole AS role
                  FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
