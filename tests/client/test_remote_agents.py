@@ -28,10 +28,10 @@ class Booking(msgspec.Struct, frozen=True):
     pieces: int = 1
 
 
-def shipping(**options: Any) -> Agent:
+def shipping(*, complete_within: float = 15, **options: Any) -> Agent:
     agent = Agent("shipping", **options)
 
-    @agent.step(remote=True, complete_within=15, supervision=Supervision(attempts=3))
+    @agent.step(remote=True, complete_within=complete_within, supervision=Supervision(attempts=3))
     def book(attempt: Attempt, parcel: str, pieces: int = 2) -> Booking: ...  # type: ignore[empty-body]
 
     @book.compensation
@@ -228,6 +228,19 @@ async def test_a_request_that_nobody_fetches_goes_back_without_costing_an_attemp
         assert request.attempt == 1
         await gateway.agents.report("shipping", succeeded(request))
         assert await within(task.result()) == "B-1"
+        assert session_of(gateway.app).agents.count_leaked_places() == 0
+    await machine.check()
+
+
+async def test_an_attempt_that_ended_before_its_request_was_fetched_frees_its_place(machine: Machine) -> None:
+    async with gateways(machine, ROLES, GATEWAY, complete_within=600) as (gateway, other):
+        task = await gateway.submit()
+        with pytest.raises(ConnectionError):
+            async with gateway.agents.taking("shipping", 1, 15) as (request,):
+                await other.agents.report("shipping", succeeded(request))
+                raise ConnectionError
+        assert await within(task.result()) == "B-1"
+        await until(lambda: not session_of(gateway.app).agents.in_flight)  # its release was refused
         assert session_of(gateway.app).agents.count_leaked_places() == 0
     await machine.check()
 

@@ -137,6 +137,12 @@ class TestCanaries:
         row = granted(opened(), later(NOON, 10))
         assert end_canary(row, row.fence, at, has_answered=False, not_before=later(at, 99)).probe_at == later(at, 99)
 
+    def test_a_service_is_left_alone_for_so_long_at_most_whatever_it_names(self) -> None:
+        at = later(NOON, 11)
+        row = granted(opened(), later(NOON, 10))
+        ended = end_canary(row, row.fence, at, has_answered=False, not_before=later(at, 1e9))
+        assert ended.probe_at == later(at, RETRY_AFTER_MAX)
+
     def test_after_success_waves_grow_over_the_ramp_and_then_it_closes(self) -> None:
         row, now, sizes = opened(), later(NOON, 10), []
         while row.state is not CLOSED:

@@ -353,6 +353,17 @@ async def test_cancel_running_cancels_every_open_run_whoever_submitted_it(office
     assert states == [TaskState.COMPENSATING] * 3 + [TaskState.PENDING]
 
 
+async def test_cancel_running_cancels_a_run_that_a_person_has_resubmitted(office: Office) -> None:
+    await office.declare(overlap=Overlap.CANCEL_RUNNING)
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    (number,) = office.store.tasks
+    office.store.tasks[number] = msgspec.structs.replace(office.store.tasks[number], incarnation=2)
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    assert [task.state for task in office.store.tasks.values()] == [TaskState.COMPENSATING, TaskState.PENDING]
+
+
 async def test_more_open_runs_than_one_transaction_cancels_are_cancelled_pass_by_pass_before_the_new_one_begins(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,9 +129,7 @@ def _declare(command: DeclareSchedule, row: ScheduleRow | None, now: Instant) ->
         changed = replace(changed, anchor=_find_anchor(now), decided_until=now, owed_until=None)
         if row.state is not ScheduleState.PAUSED:
             changed = replace(changed, state=ScheduleState.ACTIVE)
-    mends = bool(row.problem) and (
-        before is None or (before.workflow, before.arguments) != (declared.workflow, declared.arguments)
-    )
+    mends = before is None or (before.workflow, before.arguments) != (declared.workflow, declared.arguments)
     if mends:
         changed = replace(changed, problem="", problem_cause="", problem_since=None)
     changed = _look_again(changed, declared)
@@ -239,7 +237,7 @@ def _operate(command: OperateSchedule, row: ScheduleRow, now: Instant) -> Schedu
             return ScheduleChange(resumed, [event])
         case ScheduleVerb.REMOVE:
             removed = ScheduleRemoved(*who, by=command.by, reason=command.reason)
-            return ScheduleChange(None, [removed], closes=bool(row.problem))
+            return ScheduleChange(None, [removed], closes=True)
 
 
 def _describe_pause(row: ScheduleRow) -> str:
