@@ -104,6 +104,14 @@ def test_a_program_ends_when_its_lead_and_its_guardian_are_killed_together(lead:
     assert (code, output) == (-signal.SIGKILL, "")
 
 
+def test_a_program_ends_when_its_lead_is_killed_while_its_guardian_is_frozen(lead: Lead) -> None:
+    one = lead()
+    os.kill(read_parent(int(one.until("began 1").split()[-1])), signal.SIGSTOP)
+    one.signal(signal.SIGKILL)
+    code, output, _ = one.ended()  # its output has ended, so the program is gone
+    assert (code, output) == (-signal.SIGKILL, "")
+
+
 def test_a_program_whose_guardian_is_frozen_ends_when_the_lease_is_lost(lead: Lead, call: Call) -> None:
     one = lead(duration=SHORT)
     os.kill(read_parent(int(one.until("began 1").split()[-1])), signal.SIGSTOP)

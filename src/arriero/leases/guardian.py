@@ -12,7 +12,8 @@ of the lease, so the program is gone when the lease lapses. Signals go to the wh
 This process may be killed, too, together with ``arriero lead`` (``pkill -9 -f arriero``). So on Linux the kernel kills the program
 when this process dies. Processes that the program has started are not killed then, nor is a program with the setuid bit. Other
 systems have no such signal: there a program outlives the two. If this process is frozen, ``arriero lead`` kills the group
-when the lease lapses.
+when the lease lapses. If ``arriero lead`` dies while this process is frozen, the kernel continues this process with SIGCONT, and it stops the
+program. Only while both are frozen, and the program is not, does nothing stop it.
 """
 
 import os
@@ -24,7 +25,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from ..boot_clock import seconds_since_boot
-from .launcher import build_launch, explain_no_start
+from .launcher import build_launch, explain_no_start, request_signal_at_parents_death
 
 SIGNAL_EXIT = 128
 
@@ -99,6 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     commands, trusted_until, margin, command = int(arguments[0]), *map(float, arguments[1:3]), arguments[3:]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, _do_nothing)
+    request_signal_at_parents_death(signal.SIGCONT)
     if seconds_since_boot() >= trusted_until:
         return SIGNAL_EXIT + signal.SIGTERM  # it took too long to come here
     try:

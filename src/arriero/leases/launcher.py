@@ -19,6 +19,12 @@ def build_launch(parent: int) -> list[str]:
     return [sys.executable, "-m", "arriero.leases.launcher", str(parent)] if sys.platform == "linux" else []
 
 
+def request_signal_at_parents_death(number: signal.Signals) -> None:
+    """Let the kernel send a signal to this process when the thread that started it ends. Only Linux does that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
 def explain_no_start(program: str, error: OSError) -> int:
     """Say that the program cannot be started. Returns the exit code."""
     sys.stderr.write(f"arriero lead: {program} cannot be started: {error}\n")
@@ -28,7 +34,7 @@ def explain_no_start(program: str, error: OSError) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Become the program. Returns the exit code if it cannot be started."""
     parent, command = int(arguments[0]), arguments[1:]
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    request_signal_at_parents_death(signal.SIGKILL)
     if os.getppid() != parent:  # it died before
         return 128 + signal.SIGKILL
     try:
