@@ -293,7 +293,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     asked: str | None = None  # what the code asks with, where a person had other arguments sent
     app: str = ""  # as of its task
     target: str = ""  # the part of its Agent's service that it calls, with a breaker of its own
-    canary: int | None = None  # the fence of the breaker that lets this attempt through; 0: it failed in an outage
+    canary: int | None = None  # the fence of the breaker that lets this attempt through, or FAILED_IN_OUTAGE
     charged_at: str | None = None  # when its last counted failures were, oldest first, as JSON text
     checkpoint: str | None = None  # what an attempt kept for those after it, as JSON text
     limit_keys: str | None = None  # what its Agent's limits count it under; None: the Agent had none when it was kept
@@ -307,12 +307,12 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_canary(self) -> bool:
         """True if its attempt is a canary: a breaker waits for the end of it."""
-        return bool(self.canary)
+        return self.canary is not None and self.canary != FAILED_IN_OUTAGE
 
     @property
     def failed_in_outage(self) -> bool:
         """True if its last attempt failed, or was lost, while the breaker of its Agent was not closed."""
-        return self.canary == 0
+        return self.canary == FAILED_IN_OUTAGE
 
 
 LeaseHolder = int | str  # a process by its number, for the Supervisors' lease; or the holder of a mutex by its name
@@ -480,6 +480,7 @@ def step_number(task_no: int, ordinal: int) -> int:
     return task_no << STEP_BITS | ordinal
 
 
+FAILED_IN_OUTAGE = 0  # as ``StepRow.canary``; fences of breakers begin with 1
 STEP_PREFIX = "step:"  # of the workflow name of a task of one step
 UNDO_PREFIX = "undo:"  # how a compensation is named to a verb
 

@@ -15,7 +15,7 @@ from ..commands import GaveUp, Outcome, RetryAsked, Succeeded
 from ..events import Event
 from ..events.breaker import BreakerAnswered, BreakerClosed, BreakerOpened, BreakerProbed
 from ..events.step import StepAttemptsReturned
-from ..model import Instant, StepRow, later
+from ..model import FAILED_IN_OUTAGE, Instant, StepRow, later
 from .breaker import (
     close_after_ramp,
     compute_retry_at,
@@ -128,12 +128,12 @@ class BreakerBook:
             outcome: None: nobody knows, because its process was lost or a person stepped in.
         Returns: the step. One that was not answered goes behind those that have not failed; see ``Barred.failed``.
         """
-        assert step.canary
+        assert step.canary is not None
         breaker = self._lock(step)
-        ended = replace(step, canary=None if outcome is not None and not counts_as_failure(outcome) else 0)
+        has_answered = None if outcome is None else not counts_as_failure(outcome)
+        ended = replace(step, canary=None if has_answered else FAILED_IN_OUTAGE)
         if breaker is None:
             return ended
-        has_answered = None if outcome is None else not counts_as_failure(outcome)
         # A cool-off is the policy of the step, not the word of the service.
         not_before = outcome.not_before if isinstance(outcome, RetryAsked) and not outcome.cool_off else None
         after = end_canary(breaker, step.canary, self._now, has_answered=has_answered, not_before=not_before)
@@ -310,7 +310,7 @@ def begin_attempt(step: StepRow, process_no: int, now: Instant, complete_within:
         complete_by=later(now, complete_within),
         wait_by=None,  # it bounds the wait for the first attempt only
         taken=True,
-        canary=step.canary or None,
+        canary=step.canary if step.is_canary else None,
     )
 
 

@@ -57,7 +57,7 @@ def revoke_attempt(writer: Writer, step: StepRow) -> StepRow:
 
     The program may be at work. It learns of the end with its next report or extension, which is refused as stale.
     """
-    if step.canary is not None:
+    if step.is_canary:
         step = writer.breakers.end(step, None)
     revoked = replace(
         step,

@@ -41,6 +41,7 @@ from ..events.task import AlertOpened, TaskReleased, TaskTerminal, UndoBegun, Un
 from ..failures import TaskFailure
 from ..history_chain import payload_hash
 from ..model import (
+    FAILED_IN_OUTAGE,
     TASK_FORWARD,
     TASK_OPEN,
     AlertRow,
@@ -209,7 +210,9 @@ class Writer:
             "failure": failure.decode(),
         }
         if self.breakers.is_outage(step):
-            fields["canary"] = 0  # what is charged none the less is never given back, so charged_at does not have it
+            fields["canary"] = (
+                FAILED_IN_OUTAGE  # what is charged none the less is never given back, so charged_at does not have it
+            )
         elif outcome.is_charged:
             fields["charged_at"] = note_charged(step, self.now)
         # Once the undo began, or a person is asked, no forward step runs again. A compensation of a task that is held stays open.

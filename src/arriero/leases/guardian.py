@@ -12,8 +12,8 @@ of the lease, so the program is gone when the lease lapses. Signals go to the wh
 This process may be killed, too, together with ``arriero lead`` (``pkill -9 -f arriero``). So on Linux the kernel kills the program
 when this process dies. Processes that the program has started are not killed then, nor is a program with the setuid bit. Other
 systems have no such signal: there a program outlives the two. If this process is frozen, ``arriero lead`` kills the group
-when the lease lapses. If ``arriero lead`` dies while this process is frozen, the kernel continues this process with SIGCONT, and it stops the
-program. Only while both are frozen, and the program is not, does nothing stop it.
+when the lease lapses. If ``arriero lead`` dies meanwhile, Linux continues this process with SIGCONT, and it stops the program. While both
+are frozen, nothing stops the program.
 """
 
 import os
