@@ -14,8 +14,10 @@ from arriero.core.alert_groups import (
     TASK_IDS_MAX,
     build_group_alert,
     find_group,
+    format_next_command,
     format_selection,
     group_rows,
+    summarize_alerts,
     summarize_groups,
 )
 from arriero.core.alerts import (
@@ -257,3 +259,23 @@ def test_open_alerts_are_summarized_by_cause_the_largest_group_first() -> None:
     )
     assert (second.cause, second.count) == ("step", 1)
     assert (first.first_at, first.last_at) == (rows[1].opened_at, rows[3].opened_at)
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({"cause": "breaker", "task_id": "", "step": "bank card[eu]"}, "arriero agent show 'bank card'"),
+        ({"cause": "schedule", "task_id": "", "step": "nightly"}, "arriero schedule show nightly"),
+        ({"cause": "unreadable", "task_id": "", "step": "lease nightly"}, "arriero doctor"),
+        ({"cause": "unreadable"}, "arriero task explain order-1"),
+        ({"cause": "gap"}, "arriero task explain order-1"),
+    ],
+    ids=lambda value: value["cause"] if isinstance(value, dict) else None,
+)
+def test_an_alert_whose_remedy_is_its_own_is_a_cause_alone_with_a_command_of_its_own(
+    changes: dict[str, Any], command: str
+) -> None:
+    rows = [msgspec.structs.replace(OPEN, no=number, **changes) for number in (1, 2)]
+    causes = summarize_alerts(rows)
+    assert [(one.count, one.select, format_next_command(one)) for one in causes] == [(1, "", command)] * 2
+    assert summarize_groups(rows) == []

@@ -200,6 +200,14 @@ async def test_alerts_come_in_pages() -> None:
         rest = await _ask(world, "GET", f"/v1/alerts?limit=2&cursor={first['next']}")
         found = [alert["task_id"] for alert in first["alerts"] + rest["alerts"]]
         assert found == ["held-0", "held-1", "held-2"]
+        by_cause = await _ask(world, "GET", "/v1/alerts/causes")
+        (cause,) = by_cause["causes"]
+        assert (by_cause["complete"], cause["count"], cause["first_task"]) == (True, 3, "held-0")
+        assert cause["command"] == f"arriero task resubmit {cause['select']}"
+        assert (cause["first_at"], cause["last_at"]) == (
+            first["alerts"][0]["opened_at"],
+            rest["alerts"][0]["opened_at"],
+        )
 
 
 # --- the diagnosis

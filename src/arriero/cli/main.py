@@ -12,6 +12,7 @@ from .. import __version__
 from ..errors import ArrieroError
 from ..escaping import one_line
 from .agent import agent
+from .alert import alert
 from .config import config
 from .convoy import convoy
 from .demo import demo
@@ -131,6 +132,7 @@ for command in (
     lease,
     lead,
     schedule,
+    alert,
     ledger,
     replies,
     token,

@@ -20,10 +20,12 @@ from .task import Task
 from .tasks import Tasks, check_criteria
 
 if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
+    from ..core.alerts import Alert
     from ..leases import DistributedMutex, Lease, LeaseView
     from ..leases.mutex import OnElected, OnLost
     from .agent_metrics import AppMetrics
     from .agents import AgentHandle, AgentView
+    from .alerts import AlertCauses
     from .leases import LeaderView
     from .ledger_handle import LedgerHandle
     from .schedules import Schedules
@@ -226,6 +228,23 @@ class Client:
             check_agent_name(agent, "")
         session = self.session
         return await load_metrics(session.store, [(session.app, one.name) for one in session.agents], agent)
+
+    def alerts(self, *, state: str = "open") -> "AsyncIterator[Alert]":
+        """Alerts of the store in the order of their opening, for ``async for``; read page by page.
+
+        Args:
+            state: ``open``: those that need a person now; ``all``: closed ones, too.
+        Raises: InvalidInput - another state, or the App is not open.
+        """
+        from .alerts import check_alert_state, list_alerts
+
+        return list_alerts(self.session.store, open_only=check_alert_state(state))
+
+    async def alert_causes(self) -> "AlertCauses":
+        """The open alerts by cause: how many, since when, and one command for all. Raises InvalidInput, StoreError."""
+        from .alerts import load_alert_causes
+
+        return await load_alert_causes(self.session.store)
 
     # --- leases
     def mutex(

@@ -11,11 +11,13 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from ..answers import Refusal, Submitted
+from ..core.alerts import Alert
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
 from ..leases import DistributedMutex, Leadership, Lease, LeaseView
 from ..policies import Duration, check_seconds
 from .agents import AgentHandle
+from .alerts import check_alert_state, list_alerts
 from .background import BackgroundReading, BackgroundSession
 from .client import Client
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
@@ -349,6 +351,7 @@ class SyncApp(_Mirror):
         Client.lease, SyncLease, "A handle of a lease in the store; nothing is asked of the store yet."
     )
     leases = _build_waiting_method(Client.leases)
+    alert_causes = _build_waiting_method(Client.alert_causes)
     leader = _build_waiting_method(Client.leader)
 
     @property
@@ -369,6 +372,11 @@ class SyncApp(_Mirror):
         """Convoys in the order of their first submission; arguments and errors are those of App.convoys."""
         shown, session = check_state(state), self._background.session
         return BackgroundReading(self._background, lambda: list_convoy_views(session.store, shown)).each()
+
+    def alerts(self, *, state: str = "open") -> Iterator[Alert]:
+        """Alerts in the order of their opening; arguments and errors are those of App.alerts."""
+        open_only, session = check_alert_state(state), self._background.session
+        return BackgroundReading(self._background, lambda: list_alerts(session.store, open_only=open_only)).each()
 
     def replies(self, queue: str, *, timeout: Duration | None = None) -> Iterator[Status]:
         """The messages of a reply queue; taking the next one acknowledges the one before.

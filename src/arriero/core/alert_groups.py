@@ -26,7 +26,10 @@ GroupKey = tuple[str, str, str, str, bool]
 
 
 class AlertGroup(msgspec.Struct, frozen=True):
-    """Open alerts of one cause. ``select``: options of the command line that select their tasks. ``reason``: of the first."""
+    """Open alerts of one cause. ``reason``: of the first.
+
+    ``select``: options of the command line that select their tasks; empty if the remedy is its own.
+    """
 
     workflow: str
     cause: str
@@ -57,13 +60,29 @@ def group_rows(rows: Iterable[AlertRow]) -> list[list[AlertRow]]:
 
 
 def summarize_groups(rows: Iterable[AlertRow]) -> list[AlertGroup]:
-    """Summarize open alerts of tasks by cause, the largest group first."""
-    groups: defaultdict[GroupKey, list[AlertRow]] = defaultdict(list)
+    """Summarize open alerts of tasks by cause, the largest group first; those whose remedy is their own are left out."""
+    return summarize_alerts(row for row in rows if find_group(row) is not None)
+
+
+def summarize_alerts(rows: Iterable[AlertRow]) -> list[AlertGroup]:
+    """Summarize all open alerts by cause, the largest group first. One whose remedy is its own is a group alone."""
+    groups: defaultdict[object, list[AlertRow]] = defaultdict(list)
     for row in rows:
-        if (key := find_group(row)) is not None:
-            groups[key].append(row)
+        key = find_group(row)
+        groups[row.no if key is None else key].append(row)
     found = [_summarize(members) for members in groups.values()]
     return sorted(found, key=lambda group: (-group.count, group.first_at))
+
+
+def format_next_command(group: AlertGroup) -> str:
+    """Format what a person types next about alerts of one cause."""
+    if group.select:
+        return f"arriero task resubmit {group.select}"
+    if group.cause == BREAKER_CAUSE:
+        return f"arriero agent show {shell_word(group.step.partition('[')[0])}"
+    if group.cause == SCHEDULE_CAUSE:
+        return f"arriero schedule show {shell_word(group.step)}"
+    return f"arriero task explain {shell_word(group.first_task)}" if group.first_task else "arriero doctor"
 
 
 def _summarize(rows: Sequence[AlertRow]) -> AlertGroup:
@@ -78,7 +97,7 @@ def _summarize(rows: Sequence[AlertRow]) -> AlertGroup:
         max(row.opened_at for row in rows),
         first.task_id,
         first.reason,
-        format_selection(first),
+        "" if find_group(first) is None else format_selection(first),
     )
 
 

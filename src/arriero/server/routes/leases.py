@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from fastapi import Query
 
+from ...client.alerts import AlertCauses
 from ...client.leases import LeaderView
 from ...client.verb_commands import check_signature
 from ...codec import check_id
@@ -124,6 +125,35 @@ async def break_lease(call: Call, name: LeaseName) -> BreakLeaseAnswer:
 )
 async def show_leader(call: Call) -> LeaderAnswer:
     return LeaderAnswer(await call.client.leader())
+
+
+@alerts.operation(
+    "GET",
+    "/v1/alerts/causes",
+    Needs(Scope.READ),
+    summary="The open alerts by cause: how many, since when, and one command for all. Only the first 10,000 are read.",
+    answer=AlertCauses,
+    answer_example={
+        "causes": [
+            {
+                "workflow": "fulfil",
+                "cause": "bug",
+                "step": "",
+                "code": "bug",
+                "count": 180,
+                "first_at": "2026-11-20T14:15:17.5Z",
+                "last_at": "2026-11-20T14:16:02.5Z",
+                "first_task": "order-1001",
+                "reason": "TypeError: a release has a typo",
+                "select": "--state error --workflow fulfil --code bug",
+                "command": "arriero task resubmit --state error --workflow fulfil --code bug",
+            }
+        ],
+        "complete": True,
+    },
+)
+async def list_alert_causes(call: Call) -> AlertCauses:
+    return await call.client.alert_causes()
 
 
 @alerts.operation(

@@ -1,0 +1,92 @@
+"""Alerts as people look at them: one by one, or by cause with one command for all tasks of a cause."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from ..core.alert_groups import AlertGroup, format_next_command, summarize_alerts
+from ..core.alerts import Alert, build_alert
+from ..declare.attempt import as_datetime
+from ..errors import InvalidInput
+from ..model import AlertRow
+from ..store.contract import StateStore
+
+PAGE = 500
+GROUPED_MAX = 10_000  # open alerts that are read to group them
+State = Literal["open", "all"]
+
+
+class AlertCause(msgspec.Struct, frozen=True):
+    """Open alerts of one cause. Those of Agents, schedules and unreadable rows are each a cause of its own.
+
+    Args:
+        workflow, cause, step, code: what they have in common, as of ``Alert``.
+        count: how many there are.
+        first_at, last_at: when the first and the last one were opened.
+        first_task: the task of the first one; empty if it names no task.
+        reason: of the first one.
+        select: options of the command line that select all their tasks; empty if each has a remedy of its own.
+        command: what a person types next: for all of them at once if ``select`` is there.
+    """
+
+    workflow: str
+    cause: str
+    step: str
+    code: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+    first_task: str
+    reason: str
+    select: str
+    command: str
+
+
+class AlertCauses(msgspec.Struct, frozen=True):
+    """The causes of the open alerts, the one with most alerts first. ``complete``: False: only the first 10,000 were read."""
+
+    causes: tuple[AlertCause, ...]
+    complete: bool
+
+
+def check_alert_state(state: str) -> bool:
+    """Check which alerts are meant. Returns True for open ones only. Raises InvalidInput."""
+    if state not in ("open", "all"):
+        raise InvalidInput(f"state {state!r} of alerts is not known; give 'open' or 'all'")
+    return state == "open"
+
+
+async def list_alerts(store: StateStore, *, open_only: bool) -> AsyncIterator[Alert]:
+    """Alerts in the order in which they were opened, read page by page."""
+    async for row in _list_rows(store, open_only):
+        yield build_alert(row, store.store_id)
+
+
+async def load_alert_causes(store: StateStore) -> AlertCauses:
+    """Group the open alerts by cause. Raises StoreError."""
+    rows: list[AlertRow] = []
+    async for row in _list_rows(store, True):
+        if len(rows) == GROUPED_MAX:
+            return AlertCauses(_build_causes(rows), False)
+        rows.append(row)
+    return AlertCauses(_build_causes(rows), True)
+
+
+async def _list_rows(store: StateStore, open_only: bool) -> AsyncIterator[AlertRow]:
+    after = 0
+    while page := await store.alerts(open_only=open_only, after=after, limit=PAGE):
+        for row in page:
+            yield row
+        after = page[-1].no
+
+
+def _build_causes(rows: list[AlertRow]) -> tuple[AlertCause, ...]:
+    return tuple(map(_build_cause, summarize_alerts(rows)))
+
+
+def _build_cause(group: AlertGroup) -> AlertCause:
+    fields = msgspec.structs.asdict(group)
+    times = {"first_at": as_datetime(group.first_at), "last_at": as_datetime(group.last_at)}
+    return AlertCause(**{**fields, **times}, command=format_next_command(group))
