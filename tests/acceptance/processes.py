@@ -70,7 +70,7 @@ def freeze(process: Process, folder: Path) -> None:
     while True:
         process.send_signal(signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)  # until every thread of it stands
-        if not _is_locked(folder / "store.db") and not _is_locked(folder / "book.db"):
+        if not any(map(_is_locked, folder.glob("*.db"))):
             return
         process.send_signal(signal.SIGCONT)
 

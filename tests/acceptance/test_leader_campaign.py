@@ -70,7 +70,7 @@ class Supervisors:
     def _start(self) -> Process:
         command = [sys.executable, "-X", "faulthandler", "-m", "arriero", "supervise", "--store", self._url]
         return subprocess.Popen(
-            command, cwd=self._folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=self._log, text=True
+            command, cwd=self._folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
 
     def find(self, instance: str) -> Process | None:
@@ -85,8 +85,10 @@ class Supervisors:
         self.running.append(self._start())
 
     def stop(self) -> None:
-        """All of them; each ends with 0."""
+        """All of them, once they are ready; each ends with 0."""
         for one in self.running:
+            assert one.stdout is not None
+            assert one.stdout.readline().startswith("arriero: ready"), self.log  # before, the signal ends it
             one.terminate()
         assert [end_of(one)[0] for one in self.running] == [0] * SUPERVISORS, self.log
 
