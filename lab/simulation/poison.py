@@ -58,7 +58,7 @@ class Poison:
             await self._world.submit([msgspec.structs.replace(command, priority=URGENT)])
 
     async def submit_healthy(self) -> None:
-        """Submit healthy tasks one after the other: without them nobody could say that the service is well."""
+        """Submit healthy tasks one after the other: without them no call shows that the service is healthy."""
         number = 0
         while any(not self._has_ended(name) for name in self._names):
             name = f"healthy-{number}"

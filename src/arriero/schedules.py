@@ -44,7 +44,7 @@ class ProblemCause(StrEnum):
     APPROVALS = "approvals"  # an open run is to be cancelled, and the settings ask for several persons
     ARGUMENTS = "arguments"  # they do not fit the workflow any more
     REFUSED = "refused"  # the store refuses its run
-    UNREADABLE = "unreadable"  # its row; the store tells of it in an alert of its own
+    UNREADABLE = "unreadable"  # its row; the store reports it in an alert of its own
 
 
 class Timing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

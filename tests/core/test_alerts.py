@@ -216,7 +216,7 @@ def test_the_line_of_a_group_says_how_many_and_the_one_command_for_all() -> None
     )
     assert line.endswith(
         "; see: arriero task list --state error --workflow orders --code replay"
-        "; all at once: arriero task resubmit --state error --workflow orders --code replay"
+        "; for all of them: arriero task resubmit --state error --workflow orders --code replay"
     )
 
 

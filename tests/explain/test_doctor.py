@@ -262,7 +262,7 @@ def test_held_tasks_are_grouped_by_cause_with_one_command_for_all_of_them() -> N
     says = [finding for finding in findings if finding.about == "error"]
     assert [finding.level for finding in says] == ["care", "information", "information"]
     assert says[1].says.startswith("9 tasks of fulfil held by one cause: replay [replay]; the first since")
-    assert "all at once: arriero task resubmit --state error --workflow fulfil --code replay" in says[1].remedy
+    assert "for all of them: arriero task resubmit --state error --workflow fulfil --code replay" in says[1].remedy
     assert says[2].says.startswith("1 task of fulfil held by one cause: step; since")
     alone = diagnose_store(
         survey(states={TaskState.ERROR: 1}), oldest_alert=alert(), causes=summarize_groups([alert()])

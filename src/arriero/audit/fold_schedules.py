@@ -78,7 +78,7 @@ class ScheduleFold:
         if before is not None and before.every and self.decided_until is not None and not self.paused:
             dropped = _count(before, event.decided_until) - _count(before, self.decided_until)
             if dropped > 0:
-                self._convict("I76", f"schedule {self.name}: declared anew, it drops {dropped} instants that were due")
+                self._convict("I76", f"schedule {self.name}: declared again, it drops {dropped} instants that were due")
         self._declared, self.decided_until = event, event.decided_until
 
     def _decide(self, event: ScheduleDecided) -> None:

@@ -47,7 +47,7 @@ class ConvoyStream:
             if isinstance(event, ConvoyPlaced):
                 place_task(self.fold, task, event)
             elif isinstance(event, UnreadableEvent) and event.type == "convoy.placed":
-                self._tell_unreadable(event)
+                self._report_unreadable(event)
             else:
                 self._keep(at, task.task_no, event)
 
@@ -93,7 +93,7 @@ class ConvoyStream:
         fold.number = number
         try:
             if isinstance(event, UnreadableEvent):
-                self._tell_unreadable(event)
+                self._report_unreadable(event)
             elif found.task_no == 0:
                 if isinstance(event, EventOfConvoy):
                     fold_key_event(fold, event, found.at, found.seen)
@@ -104,7 +104,7 @@ class ConvoyStream:
         except UNREADABLE as error:
             fold.convict("I53", f"an event cannot be read: {type(error).__name__} {error}")
 
-    def _tell_unreadable(self, event: UnreadableEvent) -> None:
+    def _report_unreadable(self, event: UnreadableEvent) -> None:
         if event.error:  # else it was convicted as unknown
             self.fold.convict("I53", f"an event cannot be read: {event.error}")
 

@@ -205,7 +205,7 @@ class RemoteAgents:
     def _check_app(self, app: str) -> None:
         """Check that an attempt is of this App, by its row: another App may have given the name of its Agent to other steps.
 
-        ``app``: empty: nobody said whose it is.
+        ``app``: empty: it is not recorded whose it is.
         """
         if app not in (NOT_SAID, self._session.app):
             self._refuse(

@@ -1,4 +1,4 @@
-"""Alerts of one cause, told together: many tasks that one bad deploy or one failing step holds are one piece of news.
+"""Alerts of one cause, reported together: many tasks that one bad deploy or one failing step holds are one piece of news.
 
 Each task keeps an open alert of its own (I26). Only what sinks, lists and ``arriero doctor`` say of them is put together.
 """
@@ -44,7 +44,7 @@ class AlertGroup(msgspec.Struct, frozen=True):
 
 
 def find_group(row: AlertRow) -> GroupKey | None:
-    """Return what alerts of one cause have in common; None: this one is told alone."""
+    """Return what alerts of one cause have in common; None: this one is reported alone."""
     if row.cause in ALONE or not row.task_id:
         return None
     return (row.workflow, row.cause, row.step, row.code, row.closed_at is None)
@@ -112,9 +112,9 @@ def format_selection(row: AlertRow) -> str:
 
 
 def build_group_alert(rows: Sequence[AlertRow], store_id: str) -> Alert:
-    """Build the one alert that is told of alerts of one cause.
+    """Build the one alert that reports all alerts of one cause.
 
-    Its id follows from its members: if more have come before it is told again, it is another message.
+    Its id follows from its members: if more have come before it is reported again, it is another message.
     """
     first = min(rows, key=lambda row: row.opened_at)
     alert = build_alert(first, store_id)
@@ -139,7 +139,7 @@ def compute_window(last: tuple[float, float] | None, now: float) -> float:
     Args:
         last: when the last message about it was sent, and its window; None: there was none.
         now: on the same clock.
-    Returns: it doubles while alerts keep coming, and begins anew after a quiet time.
+    Returns: it doubles while alerts keep coming, and begins again after a quiet time.
     """
     if last is None:
         return WINDOW_SECONDS

@@ -51,7 +51,7 @@ class Alert(msgspec.Struct, frozen=True):
         at: the line of code to fix or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
             empty when there is none.
         trace: all lines that the exception passed; no values of variables.
-        count: number of tasks that it is about. Alerts of one cause are told together: then ``task_id``, ``reason`` and the line of
+        count: number of tasks that it is about. Alerts of one cause are reported together: then ``task_id``, ``reason`` and the line of
             code are those of the first task.
         last_opened_at: when the last of several tasks was held; None: there is one.
         task_ids: the first of several tasks.
@@ -146,14 +146,14 @@ def format_alert_line(alert: Alert) -> str:
 def _format_group_line(alert: Alert) -> str:
     """Format the alert of several tasks that are held by one cause."""
     is_open = alert.state == "open"
-    what = "need a person" if is_open else "need nobody any more; they had waited for a person"
+    what = "need a person" if is_open else "are not held any more; they had waited for a person"
     facts = [f"cause {alert.cause}"]
     facts += [f"step {alert.step}"] if alert.step else []
     facts += [f"code {alert.code}"] if alert.code else []
     facts.append(f"first {alert.task_id}")
     facts.append(f"alert {alert.id}")
     at = f", at {alert.at}" if alert.at else ""
-    see = f"; see: arriero task list {alert.select}; all at once: arriero task resubmit {alert.select}" * is_open
+    see = f"; see: arriero task list {alert.select}; for all of them: arriero task resubmit {alert.select}" * is_open
     text = f"{alert.count} tasks of {alert.workflow} {what}: {alert.reason}{at} ({', '.join(facts)}){see}"
     return escape_text(text)
 

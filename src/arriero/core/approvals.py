@@ -40,7 +40,7 @@ def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
 
 
 def _read_commit(text: str, task_no: int) -> list[Event | UnreadableEvent]:
-    """Read the events of a commit. Raises: UnreadableRow - nobody can tell who has approved."""
+    """Read the events of a commit. Raises: UnreadableRow - it is unknown who has approved."""
     try:
         return read_events(text)
     except (msgspec.MsgspecError, UnicodeError):

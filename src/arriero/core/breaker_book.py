@@ -122,10 +122,10 @@ class BreakerBook:
 
     # --- the end
     def end(self, step: StepRow, outcome: Outcome | None) -> StepRow:
-        """Tell the breaker how a canary ended.
+        """Record at the breaker how a canary ended.
 
         Args:
-            outcome: None: nobody knows, because its process was lost or a person stepped in.
+            outcome: None: unknown, because its process was lost or an operator stepped in.
         Returns: the step. One that was not answered goes behind those that have not failed; see ``Barred.failed``.
         """
         assert step.canary is not None

@@ -82,7 +82,7 @@ def operate_agent(command: OperateAgent, row: BreakerRow, now: Instant) -> Break
 
 
 def _replace_unreadable(command: OperateAgent, row: BreakerRow, now: Instant) -> BreakerChange:
-    """Write a breaker anew whose row cannot be read. The history may not know that it was open, so that comes first."""
+    """Replace the row of a breaker that cannot be read. The history may not know that it was open, so that comes first."""
     opened = open_by_hand(row, now, by=command.by, reason=row.reason)
     closed = close_by_hand(opened, now)
     events: list[Event] = [

@@ -20,7 +20,7 @@ from .convoys import ConvoyWriter
 from .placement import explain_kept_key
 from .writer import Writer
 
-# What lets the runs of a schedule go on. The other verbs hold them up or change their order: a schedule has its own.
+# What lets the runs of a schedule continue. The other verbs hold them up or change their order: a schedule has its own.
 _OF_SCHEDULES = (ConvoyVerb.RELEASE, ConvoyVerb.SKIP)
 
 

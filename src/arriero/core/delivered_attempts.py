@@ -1,7 +1,7 @@
 """Attempts that programs hold: from the delivery of the request on, no process has the attempt, and the loss of one ends none.
 
 A program has the attempt until it reports, releases it, or its time is over. What it says is guarded by the fence. A person may end
-the attempt before: nobody in arriero carries it out, so there is nothing to wait for.
+the attempt before: no process of arriero carries it out, so there is nothing to wait for.
 """
 
 from msgspec.structs import replace

@@ -11,7 +11,7 @@ from ..processes import ProcessAbout, ProcessRow
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
 
-SUPERVISORS = "supervisor"  # the lease that harms nobody if two hold it: each write is guarded by its term
+SUPERVISORS = "supervisor"  # the lease that two may hold without harm: each write is guarded by its term
 TERM_UNKNOWN = -1  # of a lease whose row cannot be read
 PROBATION_FROM = 2  # losses from which a task is handled alone
 HELD_FROM = 3  # losses at which it is held, unless a setting says more
@@ -110,7 +110,7 @@ def grant_lease(
 def _compute_next_term(lease: LeaseRow, now: Instant, first_term: int) -> int:
     """Compute the term after all that were granted before.
 
-    Where nobody knows the last one, because the row could not be read, it is higher than any: no lease is granted more than
+    If the last one is unknown, because the row could not be read, it is higher than any: no lease is granted more than
     once a second, and the first terms of the next epoch lie above.
     """
     if lease.term == TERM_UNKNOWN:

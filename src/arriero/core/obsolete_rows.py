@@ -28,7 +28,7 @@ def read_code(about: str) -> Code:
     try:
         said = _read_about(about)
     except msgspec.MsgspecError:
-        return ("unreadable",)  # it tells of no App
+        return ("unreadable",)  # it names no App
     return (said.app, frozenset(said.workflows), frozenset(said.steps))
 
 
@@ -42,7 +42,7 @@ def find_newest(known: Iterable[tuple[str, int]]) -> dict[Code, int]:
 
 
 def list_obsolete_processes(rows: Iterable[ProcessRow], newest: Mapping[Code, int], before: Instant) -> list[int]:
-    """List the numbers of process starts whose rows nobody needs any more.
+    """List the numbers of process starts whose rows are obsolete.
 
     Args:
         rows: that no task, step, lease or count names.
@@ -57,7 +57,7 @@ def list_obsolete_processes(rows: Iterable[ProcessRow], newest: Mapping[Code, in
 
 
 def is_obsolete_lease(row: LeaseRow, before: Instant) -> bool:
-    """Returns True if nobody has held the lease of a mutex since ``before``."""
+    """Returns True if the lease of a mutex was not held since ``before``."""
     return row.name != SUPERVISORS and row.until <= before and row.since <= before
 
 

@@ -54,7 +54,7 @@ def build_first_convoy(tail: TailRow, now: Instant) -> ConvoyRow:
 
 
 def explain_kept_key(key: str) -> str:
-    """Explain why nobody but a schedule may use a key; empty: everybody may."""
+    """Explain why only a schedule may use a key; empty: every submission may."""
     if not key.startswith(SCHEDULE_KEY) or "/" not in key:
         return ""
     return f"convoy {key!r} is kept for the runs of a schedule"

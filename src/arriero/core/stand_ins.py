@@ -35,7 +35,7 @@ def stand_in(row: object, column: str, why: str) -> object:
 
 @stand_in.register
 def _(row: BreakerRow, column: str, why: str) -> BreakerRow:
-    """An unreadable breaker is open until a person closes it. Nobody asks a closed one for its policy."""
+    """An unreadable breaker is open until a person closes it. The policy of a closed one is never read."""
     if column == "policy" and row.state is BreakerState.CLOSED:
         return row
     return replace(
@@ -71,7 +71,7 @@ def _(row: LeaseRow, column: str, why: str) -> LeaseRow:
 
 @stand_in.register
 def _(row: TokenRow, column: str, why: str) -> TokenRow:
-    """Nobody may use an unreadable token."""
+    """An unreadable token is refused."""
     return replace(row, scopes=(), revoked_at=row.revoked_at or row.created_at, revoked_reason=_explain(why))
 
 

@@ -48,7 +48,7 @@ def _describe(table: str, key: Sequence[Any], other: DescribedRow) -> DescribedR
             return DescribedRow("the Supervisors' lease", "the next Supervisor writes it again", "")
         case "lease", [lease]:
             remedy = f"arriero lease break {shell_word(lease)} --at-once --reason TEXT, once its holder is surely dead"
-            return DescribedRow(f"lease {lease}", "nobody is granted it", remedy)
+            return DescribedRow(f"lease {lease}", "it is not granted", remedy)
         case "convoy" | "convoy_tail", [number]:
             return DescribedRow(f"convoy number {number}", "its tasks and submissions wait", "correct that column")
         case "ledger", [number]:

@@ -81,7 +81,7 @@ def explain_unsettled_doubt(step: StepRow, task: TaskRow) -> str:
     if step.state is StepState.COMPLETED:
         return f"task {task.task_id!r}: step {step.label} has a result already; it never changes"
     if is_held_by_program(step):
-        return ""  # nobody in arriero carries it out, so there is no end to wait for
+        return ""  # no process of arriero carries it out, so there is no end to wait for
     if step.state is StepState.RUNNING:
         return f"task {task.task_id!r}: step {step.label} is being attempted now: wait for the attempt's end, or give its result"
     if not step.in_doubt:

@@ -368,7 +368,7 @@ def _describe_cause(group: AlertGroup, now: Instant) -> Finding:
         f"{format_count(group.count, 'task')} of {group.workflow} held by one cause: {group.cause}{code}{at_step}; {when};"
         f" {group.first_task}: {group.reason}"
     )
-    remedy = f"arriero task explain {shlex.quote(group.first_task)}; once it is fixed, all at once: arriero task resubmit {group.select}"
+    remedy = f"arriero task explain {shlex.quote(group.first_task)}; after the fix, for all of them: arriero task resubmit {group.select}"
     return Finding("information", "error", says, remedy)
 
 

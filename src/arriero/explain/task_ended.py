@@ -162,7 +162,7 @@ class EndedTask(TaskSituation):
             return "resubmit undoes the rest also without the answer (its workflow says undo_on_doubt='continue')"
         if not list_open_compensations(self.life):
             return "nothing else is left to undo; then resubmit ends it as compensated"
-        return "nothing is undone before (its workflow says undo_on_doubt='stop'); then resubmit goes on with the undo"
+        return "nothing is undone before (its workflow says undo_on_doubt='stop'); then resubmit continues the undo"
 
     @staticmethod
     def _format_open_compensation(step: StepRow) -> str:

@@ -10,7 +10,7 @@ that let its whole time pass rests for a while: each alert offered to it meanwhi
 webhook that hangs does not keep hundreds of alerts from the log.
 
 Alerts of one cause are one message (``core.alert_groups``). The first is told immediately. Those that follow are collected for a few
-seconds, longer while they keep coming: they are put back, due when that time is over, and told together. Each process collects for
+seconds, longer while they keep coming: they are put back, due when that time is over, and reported together. Each process collects for
 itself, so a store with several processes gets a message from each at most.
 """
 
@@ -90,7 +90,7 @@ class Alerting:
         self._rests_until: dict[str, float] = {}
         self._windows: dict[
             GroupKey, tuple[float, float]
-        ] = {}  # when each cause was told last, and for how long it collects
+        ] = {}  # when each cause was reported last, and for how long it collects
         self.told = 0  # alerts that every sink knows
         self.failed = 0  # tries after which one did not
         self._never = asyncio.Event()
@@ -122,7 +122,7 @@ class Alerting:
                 if isinstance(answer, BaseException):
                     self.failed += 1
                     logger.error(
-                        "alert %d of task %s could not be settled, it will be told again: %s",
+                        "alert %d of task %s could not be settled, it will be reported again: %s",
                         group[0].no,
                         group[0].task_id,
                         error_text(answer),

@@ -77,7 +77,7 @@ class RemoteCalls:
         """
         verdict = self._host.verdicts.find(remote_attempt.identity)
         if verdict is not None:
-            verdict.add_done_callback(lambda told: count() if told.result() in (APPLIED, LATE) else None)
+            verdict.add_done_callback(lambda verdict: count() if verdict.result() in (APPLIED, LATE) else None)
         elif end == "expired":
             self._begin(self._count_unreported(remote_attempt, count), "arriero-expired")
         else:
@@ -92,7 +92,7 @@ class RemoteCalls:
         try:
             loaded = await self._host.store.find(remote_attempt.dispatch.task_id)
         except (StoreError, InvalidInput):
-            return  # nobody knows, and no call may be counted twice
+            return  # it is unknown, and no call may be counted twice
         step = None if loaded is None else loaded.find_step(step_no)
         if has_expired(step, fence, remote_attempt.time.complete_by) or await self._was_found_expired(step, fence):
             count()

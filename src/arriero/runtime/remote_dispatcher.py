@@ -295,9 +295,9 @@ class RemoteDispatcher:
 
     # --- what came by way of others
     async def look(self) -> None:
-        """Ask the store now and then which of the attempts here go on: their reports may have come to other processes.
+        """Ask the store now and then which of the attempts here still run: their reports may have come to other processes.
 
-        Those that go on are handed over to their programs. One that is reported sooner costs no commit for that.
+        Those that run are handed over to their programs. One that is reported sooner costs no commit for that.
         """
         clock = self._host.ports.clock
         if clock.monotonic() < self._looked_at + LOOK_SECONDS:

@@ -13,7 +13,7 @@ class ReportedResult(msgspec.Struct, frozen=True):
 
 
 class ReportedUnknown(Exception):
-    """A program has reported that nobody knows what happened."""
+    """A program has reported that it does not know what happened."""
 
     def __init__(self, failure: StepFailure) -> None:
         super().__init__(failure.message)

@@ -237,10 +237,10 @@ class ObsoleteRowsStore(Protocol):
     """Rows of processes, leases and breakers that nothing refers to any more; ``core.obsolete_rows`` has the rules."""
 
     async def remove_obsolete_rows(self, before: Instant, breakers_before: Instant, limit: int) -> RemovedRows:
-        """Remove rows that nobody needs any more, at most ``limit`` of each kind.
+        """Remove obsolete rows, at most ``limit`` of each kind.
 
         A process that finds its row removed is refused like one that is retired. Terms of leases and fences of breakers
-        continue to grow when a row is made again. With them go alerts of no task that are closed and told.
+        continue to grow when a row is made again. With them go alerts of no task that are closed and delivered.
 
         Args:
             before: rows of processes, leases and alerts that were in use later stay.

@@ -35,7 +35,7 @@ class Quarantine:
         self._tasks: dict[int, Instant] = {}
         self._convoys: dict[int, Instant] = {}
         self._to_be_tried: set[int] = set()
-        self.untold: list[UnreadableRow] = []  # rows that no person was told of so far
+        self.unreported: list[UnreadableRow] = []  # rows without an alert so far
         self._told: dict[
             tuple[int, int, str], str
         ] = {}  # what was said of a task, of a convoy, or of another shared row
@@ -56,7 +56,7 @@ class Quarantine:
             key = (error.task_no, error.convoy_no, error.row)
             if self._told.get(key) != error.what:
                 self._told[key] = error.what
-                self.untold.append(error)
+                self.unreported.append(error)
             return has_room
 
     def tasks(self) -> list[int]:
@@ -76,16 +76,16 @@ class Quarantine:
                 del known[number]
             return list(known)
 
-    def take_untold(self) -> list[UnreadableRow]:
+    def take_unreported(self) -> list[UnreadableRow]:
         """Unreadable rows that no person was told of; the caller tells of them, or gives them back."""
         with self._lock:
-            found, self.untold = self.untold, []
+            found, self.unreported = self.unreported, []
             return found
 
     def give_back(self, errors: list[UnreadableRow]) -> None:
         """Take back rows that could not be told; somebody asks again."""
         with self._lock:
-            self.untold += errors
+            self.unreported += errors
 
     def to_be_tried(self) -> list[int]:
         """Tasks that could not be read and are no longer left alone: whoever holds one reads it again.
@@ -121,7 +121,7 @@ class Quarantine:
     def read_shared(self, row: S) -> S:
         """The row of a breaker, a limit, a lease or another thing that many share, or what stands in for it.
 
-        A person is told of one that cannot be read (``core.stand_ins``).
+        An alert reports one that cannot be read (``core.stand_ins``).
         """
         try:
             refuse_unreadable(row)
@@ -134,7 +134,7 @@ class Quarantine:
         return row
 
     def is_readable(self, row: AnyRow) -> bool:
-        """Returns True if a shared row can be read. Of one that cannot, a person is told."""
+        """Returns True if a shared row can be read. An alert reports one that cannot."""
         try:
             refuse_unreadable(row)
         except UnreadableRow as error:
@@ -191,7 +191,7 @@ def log(error: UnreadableRow, task_id: str) -> None:
 def alert(
     error: UnreadableRow, task_no: int, task_id: str, workflow: str, incarnation: object, now: Instant
 ) -> AlertRow:
-    """Build the alert for a task that cannot go on, because a row of it cannot be read.
+    """Build the alert for a task that cannot continue, because a row of it cannot be read.
 
     Of a shared row ``task_no`` is 0, and ``step`` its name.
     """

@@ -42,7 +42,7 @@ class ReplyMessage(msgspec.Struct, frozen=True):
 
 
 class ReplyPageAnswer(msgspec.Struct, frozen=True):
-    """The oldest messages that nobody has acknowledged. ``payloads``: ``withheld``: outputs are left out.
+    """The oldest messages that are not acknowledged. ``payloads``: ``withheld``: outputs are left out.
 
     Reasons of failures are left out for a token without the scope read; ``public`` is what customers may read of them.
     """

@@ -114,7 +114,7 @@ class LeaseEngine(Transactions[R]):
     """``store.contract_parts.LeaseStore`` over any store's rows."""
 
     async def acquire_lease(self, name: str, holder: LeaseHolder, actor: str, seconds: float) -> LeaseRow:
-        return await self._write_and_tell(lambda rows: acquire_lease(rows, name, holder, actor, seconds), Lane.OTHERS)
+        return await self._write_and_report(lambda rows: acquire_lease(rows, name, holder, actor, seconds), Lane.OTHERS)
 
     async def renew_lease(self, name: str, holder: LeaseHolder, term: int, seconds: float) -> bool:
         return await self._write(lambda rows: renew_lease(rows, name, holder, term, seconds), Lane.RENEWALS)

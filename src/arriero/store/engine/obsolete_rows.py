@@ -63,7 +63,7 @@ def remove_obsolete_processes(rows: ObsoleteRows, before: Instant, limit: int) -
 
 
 def remove_obsolete_leases(rows: ObsoleteRows, before: Instant, limit: int) -> int:
-    """Remove the leases that nobody has held since ``before``. Terms of leases that get a row again lie above theirs."""
+    """Remove the leases that were not held since ``before``. Terms of leases that get a row again lie above theirs."""
     found = [row for row in rows.lock_old_leases(before, limit) if is_obsolete_lease(row, before)]
     if found:
         rows.raise_floor(TERM_FLOOR, max(row.term for row in found))

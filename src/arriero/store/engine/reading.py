@@ -56,7 +56,7 @@ class ReadingRows(UnreadableRows, Protocol):
         ...
 
     def select_unreadable(self, limit: int) -> list[tuple[int, str]]:
-        """Tasks, and shared rows by their names (task 0), with an open alert that tells of a row which cannot be read."""
+        """Tasks, and shared rows by their names (task 0), with an open alert about a row that cannot be read."""
         ...
 
     def close_unreadable_rows(self, names: Sequence[str]) -> None:
@@ -179,8 +179,8 @@ class ReadingEngine(Transactions[R]):
             await self._write(lambda rows: rows.close_unreadable(readable))
         if names:
             await self._write(lambda rows: rows.close_unreadable_rows(names))
-        if self._quarantine.untold:
-            await self._tell_unreadable()
+        if self._quarantine.unreported:
+            await self._report_unreadable()
         return len(readable) + len(names)
 
     async def list_unreadable(self, limit: int) -> list[UnreadableRow]:
@@ -188,7 +188,7 @@ class ReadingEngine(Transactions[R]):
 
 
 def _is_readable_or_gone(rows: ReadingRows, name: str) -> bool:
-    """Returns True if no person need be told of a shared row any more."""
+    """Returns True if no alert about a shared row is needed any more."""
     parsed = parse_row_name(name)
     return parsed is not None and not list(_find_unreadable(rows.select_shared(*parsed, 1)))
 

@@ -76,7 +76,7 @@ class TakeTransaction:
         self._probation = command.probation
         self._retries = dict(command.retries)  # that may still be taken, of Agents with a budget
         self._turned_away: dict[str, Barred] = {}  # by Agent: what a breaker did not let through
-        self._takes_failed = False  # requests that failed in an outage that goes on, too
+        self._takes_failed = False  # requests that failed in an outage that lasts, too
 
     def list_barred(self, agent: str) -> Barred:
         """List the targets that the breakers of an Agent and the retry budget of the process do not let through."""

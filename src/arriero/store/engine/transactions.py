@@ -64,20 +64,20 @@ class Transactions(Generic[R]):
     async def _read_to_act(self, work: Callable[[R], T]) -> T:
         """Read rows that this process is to act on: a person is told of those that it cannot read."""
         result = await self._read(work)
-        if self._quarantine.untold:
-            await self._tell_unreadable()
+        if self._quarantine.unreported:
+            await self._report_unreadable()
         return result
 
-    async def _write_and_tell(self, work: Callable[[R], T], lane: Lane) -> T:
-        """Run ``work`` like ``_write``. Then a person is told of the rows that this process could not read."""
+    async def _write_and_report(self, work: Callable[[R], T], lane: Lane) -> T:
+        """Run ``work`` like ``_write``. Then alerts report the rows that this process could not read."""
         result = await self._write(work, lane)
-        if self._quarantine.untold:
-            await self._tell_unreadable()
+        if self._quarantine.unreported:
+            await self._report_unreadable()
         return result
 
-    async def _tell_unreadable(self) -> None:
+    async def _report_unreadable(self) -> None:
         """Open an alert for each row that nobody was told of. Whoever finds the row next does, if this process dies."""
-        errors = self._quarantine.take_untold()
+        errors = self._quarantine.take_unreported()
         try:
             named = await self._write(lambda rows: [(error, _add_alert(error, rows)) for error in errors])
         except StoreError as error:
@@ -91,7 +91,7 @@ class Transactions(Generic[R]):
 def _add_alert(error: UnreadableRow, rows: UnreadableRows) -> str:
     """Open an alert, unless the task or the shared row has one; answers the task's id.
 
-    Of a convoy in which nothing is open, the task that comes next is told of.
+    Of a convoy in which nothing is open, the task that comes next is reported.
     """
     task_no = error.task_no or (rows.select_first_waiting(error.convoy_no) if error.convoy_no else 0)
     name = rows.select_name(task_no) if task_no else None

@@ -385,20 +385,22 @@ class MemoryStore(
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal | UnreadableRow]:
         store_id = self.store_id if self._speaks_in == self.epoch else None
-        return await self._write_and_tell(
+        return await self._write_and_report(
             lambda rows: [submit_task(command, rows, store_id) for command in batch], Lane.SUBMISSIONS
         )
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
         if self._speaks_in != self.epoch:
             return [Refusal("old_epoch", describe_epoch_refusal(self._speaks_in, self.epoch)) for _ in batch]
-        return await self._write_and_tell(lambda rows: [apply_command(command, rows) for command in batch], Lane.ENGINE)
+        return await self._write_and_report(
+            lambda rows: [apply_command(command, rows) for command in batch], Lane.ENGINE
+        )
 
     async def change_schedules(self, batch: Sequence[ScheduleCommand]) -> list[ScheduleApplied | Refusal]:
         def submit_all(commands: Sequence[Submit]) -> list[Submitted | Refusal | UnreadableRow]:
             return [submit_task(command, self, None) for command in commands]
 
-        return await self._write_and_tell(lambda rows: change_schedules(batch, rows, submit_all), Lane.SUBMISSIONS)
+        return await self._write_and_report(lambda rows: change_schedules(batch, rows, submit_all), Lane.SUBMISSIONS)
 
     async def begin_ledger(self, ledger_id: str) -> LedgerRow:
         return self.select_ledger(ledger_id) or self._transact(lambda: self._begin_ledger(ledger_id))

@@ -227,7 +227,7 @@ class MemoryTasks(MemoryTables):
         self._put(self.alert_rows, number, replace(alert, no=number))
 
     def _is_told_unreadable(self, alert: AlertRow) -> bool:
-        return any((told.task_no, told.step) == (alert.task_no, alert.step) for told in self._open_of_unreadable())
+        return any((known.task_no, known.step) == (alert.task_no, alert.step) for known in self._open_of_unreadable())
 
     def _open_of_unreadable(self) -> list[AlertRow]:
         return [a for a in self.alert_rows.values() if a.cause == UNREADABLE and a.closed_at is None]

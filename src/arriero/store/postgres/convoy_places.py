@@ -86,7 +86,7 @@ class BatchPlaces:
                 self._submitted[task.task_no] = row[columns.TASK_WIDTH]
 
     def _is_readable(self, row: TailRow | ConvoyRow) -> bool:
-        """Returns False if this release cannot read it; whoever needs its convoy is told."""
+        """Returns False if this release cannot read it; an alert reports its convoy."""
         try:
             refuse_unreadable(row)
         except UnreadableRow as error:

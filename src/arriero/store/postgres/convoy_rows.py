@@ -65,7 +65,7 @@ class PostgresConvoyRows(PostgresTaskRows):
         self._drained = self._sealed.keys() & set(drained)
 
     def _is_readable_tail(self, tail: TailRow) -> bool:
-        """Returns False if this release cannot read it: whoever needs its convoy is told."""
+        """Returns False if this release cannot read it: an alert reports its convoy."""
         try:
             refuse_unreadable(tail)
         except UnreadableRow as error:

@@ -73,8 +73,8 @@ class PostgresStore(
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal | ArrieroError]:
         answers = await self._run(Lane.SUBMISSIONS, lambda session: self._submit_all(session, batch))
-        if self._quarantine.untold:
-            await self._tell_unreadable()
+        if self._quarantine.unreported:
+            await self._report_unreadable()
         if any(isinstance(answer, Submitted) and answer.created for answer in answers):
             self._tell_soon()
         return answers
@@ -148,8 +148,8 @@ class PostgresStore(
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
         writer = self._writer  # as of now: what a process asked before it was declared lost stays its own
         answers = await self._run(Lane.ENGINE, lambda session: self._apply(session, batch, writer))
-        if self._quarantine.untold:
-            await self._tell_unreadable()
+        if self._quarantine.unreported:
+            await self._report_unreadable()
         if is_news_for_others(answers, None if writer is None else writer.process_no):
             self._tell_soon()
         return answers
@@ -268,7 +268,7 @@ class PostgresStore(
         work = partial(schedules.change_batch, batch, self._context)
         for _ in range(AGAIN_MAX):
             try:
-                answers = await self._write_and_tell(work, Lane.SUBMISSIONS)
+                answers = await self._write_and_report(work, Lane.SUBMISSIONS)
             except submitting.Again:
                 continue
             except StoreError as error:

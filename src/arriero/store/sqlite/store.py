@@ -320,7 +320,7 @@ class SqliteStore(
             store_id = self._id_for_starts(batch, rows, speaks_in)
             return [submit_task(command, rows, store_id) for command in batch]
 
-        return await self._write_and_tell(work, Lane.SUBMISSIONS)
+        return await self._write_and_report(work, Lane.SUBMISSIONS)
 
     def _id_for_starts(self, batch: Sequence[Submit], rows: SqliteRows, speaks_in: int | None) -> str | None:
         """The store's id if tasks may begin in this commit; what that asks of the file is read before all writing."""
@@ -341,7 +341,7 @@ class SqliteStore(
                 rows.look_ahead(turns)
             return [apply_command(command, rows) for command in batch]
 
-        return await self._write_and_tell(work, Lane.ENGINE)
+        return await self._write_and_report(work, Lane.ENGINE)
 
     async def change_schedules(self, batch: Sequence[ScheduleCommand]) -> list[ScheduleApplied | Refusal]:
         def work(rows: SqliteRows) -> list[ScheduleApplied | Refusal]:
@@ -351,7 +351,7 @@ class SqliteStore(
 
             return change_schedules(batch, rows, submit_all)
 
-        return await self._write_and_tell(work, Lane.SUBMISSIONS)
+        return await self._write_and_report(work, Lane.SUBMISSIONS)
 
     async def begin_ledger(self, ledger_id: str) -> LedgerRow:
         return await self._write(lambda rows: rows.begin_ledger(ledger_id), Lane.UPKEEP)
