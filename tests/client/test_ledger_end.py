@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ async def test_a_wait_follows_a_ledger_that_is_still_being_written_and_says_that
 async def test_a_ledger_of_an_earlier_release_does_not_claim_that_its_tasks_have_ended(machine: Machine) -> None:
     async with machine.app([mules], [carry]) as app:
         await app.submit_ledger("may", entries("a"))
-    with sqlite3.connect(machine.path) as database:
+    with closing(sqlite3.connect(machine.path)) as database, database:
         database.execute("UPDATE arriero_task SET from_ledger = NULL")
         database.execute("UPDATE arriero_ledger SET linked = 0")
     async with machine.app([mules], [carry]) as app:

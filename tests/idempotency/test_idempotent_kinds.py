@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,7 @@ class Service:
                 row = connection.execute("SELECT count(*) FROM effects").fetchone()
                 assert row is not None
                 return int(row[0])
-        with sqlite3.connect(self.place) as file:
+        with closing(sqlite3.connect(self.place)) as file:
             return int(file.execute("SELECT count(*) FROM effects").fetchone()[0])
 
     def begin(self) -> AbstractContextManager[tuple[Any, Execute]]:
@@ -235,9 +235,8 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Service:
     kind = str(request.param)
     if kind == "sqlite3" or kind.endswith("on a file"):
         place = str(tmp_path / "service.db")
-        with sqlite3.connect(place) as file:
+        with closing(sqlite3.connect(place)) as file, file:
             file.execute("CREATE TABLE effects (no INTEGER)")
-        file.close()
         return Service(kind, place)
     place = empty_database()
     return Service(kind, place)

@@ -88,7 +88,7 @@ async def test_a_file_of_a_newer_release_is_refused_and_left_alone(tmp_path: Pat
     store = await open_sqlite()
     await store.submit([submission()])
     await store.close()
-    with sqlite3.connect(tmp_path / "store.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
         connection.execute("INSERT INTO arriero_migration VALUES (99, '0099_from_the_future', 0)")
     connection.close()
     text = await _refused(tmp_path / "store.db", SchemaOutdated)

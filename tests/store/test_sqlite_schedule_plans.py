@@ -1,6 +1,7 @@
 """How SQLite finds what is due among many schedules: by an index, and nothing else is looked at."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ async def test_a_pass_reads_no_schedule_that_is_not_due(
     store = SqliteStore(str(tmp_path / "store.db"), clock=clock)
     await store.open()
     await store.close()
-    with sqlite3.connect(tmp_path / "store.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query(name)}", asked)]
     connection.close()
     of_schedules = [step for step in plan if " s" in step or "arriero_schedule" in step]
