@@ -8,7 +8,7 @@ import shop_world
 from shop_world import WHO, Shop
 
 from arriero import ApprovalNeeded, InvalidInput, VerbRefused
-from arriero.config import Configuration, load_configuration
+from arriero.config import load_configuration
 from arriero.testing import World
 
 BO = {"by": "bo", "reason": "he agrees"}
@@ -22,8 +22,7 @@ def shop() -> Shop:
 @asynccontextmanager
 async def opened(shop: Shop) -> AsyncIterator[World]:
     """The world of a shop in which two persons must ask for a task to be cancelled."""
-    async with shop_world.opened(shop) as world:
-        world.app.session.configuration = Configuration(approvals_cancel=2)
+    async with shop_world.opened(shop, approvals={"cancel": 2}) as world:
         yield world
 
 

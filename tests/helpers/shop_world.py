@@ -150,9 +150,9 @@ class Shop:
 
 
 @asynccontextmanager
-async def opened(shop: Shop, *more: Any) -> AsyncIterator[World]:
+async def opened(shop: Shop, *more: Any, approvals: dict[str, int] | None = None) -> AsyncIterator[World]:
     """The shop in a world of its own, whose history is checked at the end."""
-    async with testing.running(shop.app(*more)) as world:
+    async with testing.running(shop.app(*more), approvals=approvals) as world:
         yield world
         check(world)
 

@@ -1,6 +1,7 @@
 """A world of a test takes nothing from the machine of the developer, and says what makes attempts without end."""
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,13 +10,17 @@ import pytest
 from arriero import (
     Agent,
     App,
+    ApprovalNeeded,
     ArrieroError,
     Attempt,
     Breaker,
+    InvalidInput,
     Retry,
     Supervision,
+    TaskCompensated,
     TaskFailed,
     Transient,
+    sleep,
     testing,
     workflow,
 )
@@ -142,3 +147,64 @@ async def test_a_submission_after_a_result_that_raised_leaves_the_time_as_it_is(
             ended = world.clock.now()
             await world.app.submit(pay(200 + number))
             assert world.clock.now() - ended < timedelta(seconds=1)
+
+
+async def test_the_time_stays_where_a_wait_ends_just_before_the_world_jumps(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with testing.running(shop) as world:
+        task = await world.app.submit(pay(1), delay=3600)
+        began, poke = world.clock.now(), world._virtual.poke
+
+        def poke_and_end_the_wait() -> None:
+            poke()
+            world.app.session.waiting.give_up(ArrieroError("ended meanwhile"))
+
+        monkeypatch.setattr(world._virtual, "poke", poke_and_end_the_wait)
+        with pytest.raises(ArrieroError, match="ended meanwhile"):
+            await task.result()
+        monkeypatch.undo()
+        await world.app.submit(pay(2), delay=3600)
+        await world.clock.advance(timedelta(seconds=1))  # the world has finished what it was about to do
+        assert world.clock.now() - began < timedelta(seconds=2)
+
+
+async def test_a_world_has_the_approvals_that_the_test_gives_it() -> None:
+    async with testing.running(shop, approvals={"cancel": 2}) as world:
+        task = await world.app.submit(pay(1), delay=60)
+        with pytest.raises(ApprovalNeeded, match="cancel needs 2 persons"):
+            await task.cancel(by="ana", reason="a test")
+        await task.pause(by="ana", reason="needs one person")
+        await task.resume(by="ana", reason="needs one person")
+        for by in ("ana", "bo"):
+            with suppress(ApprovalNeeded):
+                await task.cancel(by=by, reason="a test")
+        with pytest.raises(TaskCompensated):
+            await task.result()
+
+
+async def test_a_schedule_of_a_world_cancels_no_run_where_the_test_asks_for_two_persons() -> None:
+    @workflow
+    async def wait_long() -> None:
+        await sleep(7 * 3600)
+
+    app = App("shop", workflows=[wait_long])
+    app.schedule("hourly", wait_long(), cron="0 * * * *", overlap="cancel_running")
+    for approvals, state in (({"cancel": 2}, "processing"), ({}, "compensated")):
+        async with testing.running(app, approvals=approvals) as world:
+            await world.clock.advance(timedelta(hours=1, seconds=5))
+            run = (await world.app.schedules.show("hourly")).last_task
+            assert run is not None
+            await world.clock.advance(timedelta(hours=1))
+            assert (await world.app.task(run).view()).state == state
+
+
+@pytest.mark.parametrize(
+    ("approvals", "says"),
+    [
+        ({"stop": 2}, "approvals names 'stop'; verbs are resubmit"),
+        ({"cancel": 11}, "approvals of cancel is 11; it must be a whole number from 1 to 10"),
+        ({"cancel": True}, "approvals of cancel is True"),
+    ],
+)
+def test_approvals_that_no_setting_could_be_are_refused_by_name(approvals: dict[str, int], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        testing.World(shop, 0, approvals)

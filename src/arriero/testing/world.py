@@ -15,11 +15,12 @@ from ..client.app import App
 from ..client.assembly import run_node
 from ..client.task_view import waiting_for
 from ..config import Configuration
+from ..config_values import PERSONS_MAX
 from ..core.breaker import compute_next_look
 from ..declare.attempt import Attempt, as_datetime
 from ..declare.steps import Agent, Step
-from ..errors import ArrieroError, Permanent
-from ..model import Instant, StepKind, StepRow, StepState
+from ..errors import ArrieroError, InvalidInput, Permanent
+from ..model import Instant, StepKind, StepRow, StepState, Verb
 from ..policies import Duration, seconds
 from ..runtime.ports import ChildProcess, Look, ProcessClock
 from ..runtime.settings import ROLES, Settings, check_roles
@@ -122,22 +123,36 @@ class _Substitutes:
         return self._find(step, row, first, arguments)
 
 
+def _configure(approvals: Mapping[str, int]) -> Configuration:
+    """Build the settings of a world: all defaults but ``[approvals]``. Raises InvalidInput."""
+    settings: dict[str, Any] = {}
+    for verb, persons in approvals.items():
+        if verb not in tuple(Verb):
+            raise InvalidInput(f"approvals names {verb!r}; verbs are {', '.join(Verb)}")
+        if isinstance(persons, bool) or not isinstance(persons, int) or not 1 <= persons <= PERSONS_MAX:
+            raise InvalidInput(f"approvals of {verb} is {persons!r}; it must be a whole number from 1 to {PERSONS_MAX}")
+        settings[f"approvals_{verb}"] = persons
+    return Configuration(**settings)
+
+
 class World:
     """World of a test, given by ``testing.running``."""
 
-    def __init__(self, app: App, seed: int) -> None:
+    def __init__(self, app: App, seed: int, approvals: Mapping[str, int] | None = None) -> None:
         self._ports = _Ports(seed)
         self._virtual = self._ports.virtual
         self._store = MemoryStore(self._store_now, store_id="test-store")
         self.app = App(app.name, agents=app.agents, workflows=app.workflows)
         self.app.session.schedules.update(app.session.schedules)
-        self.app.session.configuration = Configuration()  # no file and no variable of the developer's machine
+        # No file and no variable of the developer's machine.
+        self._configuration = self.app.session.configuration = _configure(approvals or {})
         self.app.session.ports = self._ports
         self.app.session.settings = Settings(
             lease_seconds=FOREVER,
             leader_seconds=FOREVER,
             progress_seconds=FOREVER,
             hang_seconds=FOREVER,
+            approvals_cancel=self._configuration.approvals_cancel,
         )
         self.app.session.find_substitute = _Substitutes(self._find_substitute, self._find_probe)
         self.clock = Clock(self._store.now, self._advance)
@@ -156,7 +171,7 @@ class World:
     async def __aenter__(self) -> "World":
         async with AsyncExitStack() as stack:
             session = self.app.session
-            run = run_node(session, self._store, check_roles(ROLES), session.agents, Configuration(), drain=False)
+            run = run_node(session, self._store, check_roles(ROLES), session.agents, self._configuration, drain=False)
             await stack.enter_async_context(run)
             driver = asyncio.get_running_loop().create_task(self._drive(), name="arriero-test-clock")
             stack.push_async_callback(self._end_driver, driver)
@@ -367,13 +382,16 @@ class World:
 
 
 @asynccontextmanager
-async def running(app: App, *, seed: int = 0) -> AsyncIterator[World]:
+async def running(app: App, *, seed: int = 0, approvals: Mapping[str, int] | None = None) -> AsyncIterator[World]:
     """Run an App's Agents and workflows in a world of its own.
 
     Args:
         app: its store is not touched.
         seed: of all chance (jitter, generated ids).
+        approvals: how many persons must ask for a verb, as ``[approvals]`` in the settings: ``{"cancel": 2}``. A world
+            reads no settings, so verbs that are not named need one.
     Yields: the World; its ``app`` is to be submitted to.
+    Raises: InvalidInput - approvals names no verb, or no number of persons from 1 to 10.
     """
-    async with World(app, seed) as world:
+    async with World(app, seed, approvals) as world:
         yield world
