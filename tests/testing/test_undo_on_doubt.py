@@ -1,8 +1,11 @@
 """An undo that meets a step in doubt which nothing undoes: as the workflow says, it undoes the rest or stops there."""
 
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from server_world import open_server
 
 from arriero import (
     Agent,
@@ -10,12 +13,14 @@ from arriero import (
     Attempt,
     DefinitionError,
     Retry,
+    StepFailed,
     Supervision,
     Task,
     TaskCompensated,
     TaskFailed,
     Undo,
     VerbRefused,
+    sleep,
     testing,
     workflow,
 )
@@ -48,6 +53,20 @@ sell = workflow(name="sell")(_sell)
 sell_or_ask = workflow(name="sell_or_ask", supervision=Supervision(then="hold"))(_sell)
 sell_strictly = workflow(name="sell_strictly", undo_on_doubt="stop")(_sell)
 shop = App("shop", agents=[warehouse, bank], workflows=[sell, sell_or_ask, sell_strictly])
+
+
+async def _sell_and_wait(order: str) -> None:
+    await charge(order)
+    with suppress(StepFailed):
+        await send(order)
+    await sleep(7 * 3600)
+
+
+WAITING = {
+    "sell_and_wait": workflow(name="sell_and_wait")(_sell_and_wait),
+    "sell_and_wait_strictly": workflow(name="sell_and_wait_strictly", undo_on_doubt="stop")(_sell_and_wait),
+}
+waiting_shop = App("shop", agents=[warehouse, bank], workflows=list(WAITING.values()))
 
 
 async def _hold(task: Task[str], code: str = "in_doubt") -> str:
@@ -117,6 +136,43 @@ async def test_the_convoy_of_a_task_that_is_held_in_doubt_waits_until_it_ended()
         await first.resubmit(by="ana", reason="settled")
         assert await second.result() == "parcel-2"
         assert (await first.view()).state == "compensated"
+
+
+@pytest.mark.parametrize("which", ["sell_and_wait", "sell_and_wait_strictly"])
+async def test_a_cancelled_task_in_doubt_is_undone_as_its_workflow_says_from_python_and_over_http(which: str) -> None:
+    for over_http in (False, True):
+        async with testing.running(waiting_shop) as world:
+            world.answers(send, ConnectionError("no answer"))
+            task = await world.app.submit(WAITING[which]("o-1"), task_id="o-1")
+            await world.clock.advance(timedelta(minutes=1))
+            assert (await task.view()).state == "processing"
+            if over_http:
+                async with open_server(world.app, opened=False) as server:
+                    answer = await server.http.post("/v1/tasks/o-1:cancel", json={"reason": "the customer called"})
+                    assert answer.status_code == 200, answer.text
+            else:
+                await task.cancel(by="ana", reason="the customer called")
+            reason = await _hold(task)
+            assert ("everything else was undone" in reason) is (which == "sell_and_wait")
+            assert ("then the undo stopped" in reason) is (which != "sell_and_wait")
+            assert _undone(world) == (["charge"] if which == "sell_and_wait" else [])
+
+
+@pytest.mark.parametrize("which", ["sell_and_wait", "sell_and_wait_strictly"])
+async def test_a_schedule_that_cancels_its_run_in_doubt_has_it_undone_as_the_workflow_says(which: str) -> None:
+    app = App("shop", agents=[warehouse, bank], workflows=list(WAITING.values()))
+    app.schedule("hourly", WAITING[which]("o-1"), cron="0 * * * *", overlap="cancel_running")
+    async with testing.running(app) as world:
+        world.answers(send, ConnectionError("no answer"), *["parcel"] * 5)
+        await world.clock.advance(timedelta(hours=1, seconds=5))
+        run = (await world.app.schedules.show("hourly")).last_task
+        assert run is not None
+        await world.clock.advance(timedelta(hours=1))
+        view = await world.app.task(run).view()
+        assert (view.state, view.failure.code if view.failure else None) == ("error", "in_doubt")
+        assert _undone(world) == (["charge"] if which == "sell_and_wait" else [])
+        following = (await world.app.schedules.show("hourly")).last_task
+        assert following not in (None, run)
 
 
 def test_another_word_for_undo_on_doubt_is_refused_by_name() -> None:
