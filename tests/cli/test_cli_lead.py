@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -106,9 +107,14 @@ def test_a_program_ends_when_its_lead_and_its_guardian_are_killed_together(lead:
 
 def test_a_program_ends_when_its_lead_is_killed_while_its_guardian_is_frozen(lead: Lead) -> None:
     one = lead()
-    os.kill(read_parent(int(one.until("began 1").split()[-1])), signal.SIGSTOP)
+    guardian = read_parent(int(one.until("began 1").split()[-1]))
+    os.kill(guardian, signal.SIGSTOP)
     one.signal(signal.SIGKILL)
-    code, output, _ = one.ended()  # its output has ended, so the program is gone
+    try:
+        code, output, _ = one.ended()  # its output has ended, so the program is gone
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(guardian, signal.SIGCONT)
     assert (code, output) == (-signal.SIGKILL, "")
 
 

@@ -233,7 +233,7 @@ async def test_a_request_that_nobody_fetches_goes_back_without_costing_an_attemp
 
 
 async def test_an_attempt_that_ended_before_its_request_was_fetched_frees_its_place(machine: Machine) -> None:
-    async with gateways(machine, ROLES, GATEWAY, complete_within=600) as (gateway, other):
+    async with gateways(machine, ROLES, GATEWAY, complete_within=120) as (gateway, other):
         task = await gateway.submit()
         with pytest.raises(ConnectionError):
             async with gateway.agents.taking("shipping", 1, 15) as (request,):

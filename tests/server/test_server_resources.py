@@ -141,6 +141,8 @@ async def test_a_schedule_is_added_paused_resumed_run_and_removed() -> None:
         assert added["schedule"]["next_runs"]
         other = await _ask(world, "POST", "/v1/schedules", {**body, "cron": "0 4 * * *"}, 422)
         assert "exists with another declaration" in other["detail"]
+        local = await _ask(world, "POST", "/v1/schedules", {**body, "name": "local", "timezone": "localtime"}, 422)
+        assert "'localtime' is the zone of each machine; give an IANA name" in local["detail"]
         assert (await _ask(world, "POST", "/v1/schedules/nightly:pause", WHY))["schedule"]["state"] == "paused"
         assert (await _ask(world, "POST", "/v1/schedules/nightly:pause", WHY, 409))["code"] == "verb-refused"
         assert (await _ask(world, "POST", "/v1/schedules/nightly:resume", WHY))["schedule"]["state"] == "active"
