@@ -1,4 +1,4 @@
-"""How the statements of limits are executed beside 100,000 waiting requests of one key, and beside 10,000 keys that wait."""
+"""How the statements of limits are executed beside 25,000 waiting requests of one key, and beside 10,000 keys that wait."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
 from arriero.processes import ProcessAbout
 from bench.growth import AGENT, LEASE_SECONDS, NAMES, WORKFLOW, new_step, submission
 
-OF_ONE_KEY = 100_000
+OF_ONE_KEY = 25_000
 KEYS = 10_000
 COMMON = LimitPolicy(name="concurrent", kind="concurrent", most=1_000)
 OF_MERCHANT = LimitPolicy(name="of merchant", kind="concurrent", most=2, is_keyed=True)
