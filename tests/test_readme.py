@@ -62,7 +62,7 @@ def test_the_commands_for_postgresql_do_what_the_readme_says(tmp_path: Path) -> 
             reader.type(
                 "$ arriero submit quickstart:shop fulfil --wait --task-id ORDER"
                 """ --arguments '{"order": {"id": "ORDER", "pieces": 2}}'\n""".replace("ORDER", order)
-                + f'task {order} is processed: "receipt-{order}"\n',
+                + f'task {order} is processed: "receipt-{order}" (it existed before)\n',
                 "README.md",
             )
         with psycopg.connect(url) as connection:
