@@ -40,6 +40,11 @@ KINDS = (
     "program_death",
     "program_late",
     "request_released",
+    "program_slow",
+    "gateway_deployed",
+    "short_poll",
+    "answer_lost",
+    "other_instance",
     "report_lost",
     "report_repeated",
     "report_elsewhere",
@@ -71,6 +76,16 @@ PROGRAMS = {
     "capability_of_another_task": 0.9,
     "capability_outdated": 0.9,
     "report_replayed": 0.9,
+}
+
+
+# Of long attempts, deploys of gateways, programs that poll without waiting, and programs that arriero calls.
+DEPLOYS = {
+    "program_slow": 0.4,
+    "gateway_deployed": 0.5,
+    "short_poll": 0.5,
+    "answer_lost": 0.6,
+    "other_instance": 0.6,
 }
 
 
@@ -110,6 +125,11 @@ class Faults(msgspec.Struct):
     program_death: float = 0.0
     program_late: float = 0.0
     request_released: float = 0.0
+    program_slow: float = 0.0
+    gateway_deployed: float = 0.0
+    short_poll: float = 0.0
+    answer_lost: float = 0.0
+    other_instance: float = 0.0
     report_lost: float = 0.0
     report_repeated: float = 0.0
     report_elsewhere: float = 0.0
@@ -171,6 +191,12 @@ class Faults(msgspec.Struct):
         """Draw what goes wrong with programs outside of arriero, each kind left out now and then."""
         for kind, strength in PROGRAMS.items():
             if random.random() < 0.7:
+                setattr(self, kind, strength * random.uniform(0.3, 1.0))
+
+    def add_deploys(self, random: Random) -> None:
+        """Draw what happens around programs beside that, each kind left out now and then."""
+        for kind, strength in DEPLOYS.items():
+            if random.random() < 0.6:
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))
 
     def strikes(self, kind: str, random: Random, *, share: float = 1.0) -> bool:

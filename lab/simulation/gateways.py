@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from arriero.client.remote_agents import RemoteAgents
+from arriero.client.session import Session
 from arriero.errors import AgentRequestRefused, StoreError, UnreadableRow
 
 from .loop import SimulatedLoop
@@ -30,6 +31,7 @@ class Gateway(msgspec.Struct, frozen=True, eq=False):
 
     process: int
     agents: RemoteAgents
+    session: Session
 
 
 class GatewayNetwork:

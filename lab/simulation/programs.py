@@ -6,7 +6,7 @@ What they are given and what they report is written down, for ``remote_reports``
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from arriero.runtime.node import Node
 from arriero.runtime.ports import Ports
 from arriero.store.contract_parts import CAPABILITY_SECRET, SECRET_BYTES
 
+from .called import TRIES, CalledProgram, by_calls, called
 from .gateways import Gateway, GatewayNetwork, NoAnswer
 from .impostor import Impostor, open_capability
 from .remote_reports import (
@@ -44,13 +45,16 @@ if TYPE_CHECKING:
 
 SHARE = 0.25  # of the seeds with people
 OF_TASKS = 0.6  # of the tasks there
+OF_CALLS = 0.4  # of these, tasks whose steps arriero calls a program for
 GATEWAYS = 2
 PROGRAMS_AT_ONCE = 2
 # A gateway alone, and one that may hold the task of an attempt itself.
-ROLES_OF_GATEWAYS = (("http",), ("http", "scheduler"))
+ROLES_OF_GATEWAYS = (("http", "agents"), ("http", "scheduler", "agents"))  # agents: those whose programs arriero calls
 POLL_SECONDS_MAX = 3.0
 DEAD_SECONDS_MAX = 4.0
 LATE_SECONDS_MAX = 3.0
+SLOW_SECONDS = (1.2, 2.5)
+SHORT_POLL_PAUSE = (1.2, 3.0)  # longer than a request waits for a next poll
 SENT_AGAIN_MAX = 8  # until a program gives its report up
 # The program sends its report again.
 NOT_NOW = frozenset({NOBODY_KNOWS, "report-unanswered", "gateway-not-running", "gateway-draining"})
@@ -92,13 +96,15 @@ class RemoteProgram:
             gateway = self._network.choose()
             requests = () if gateway is None else await self._take(gateway)
             if gateway is None or not requests:
-                await asyncio.sleep(self._random.uniform(0.05, 0.5))
+                await asyncio.sleep(self._programs.draw_pause())
                 continue
             await asyncio.gather(*(self._carry_out(request, gateway) for request in requests))
 
     async def _take(self, gateway: Gateway) -> tuple[RemoteRequest, ...]:
         """Take requests. What came of it is lost now and then: in the process that cannot write it, or on its way."""
         limit, wait_seconds = self._random.randint(1, 3), self._random.uniform(0, POLL_SECONDS_MAX)
+        if self._programs.has_short_polls:
+            wait_seconds = 0
         is_lost = self._programs.strikes("take_lost")
         is_unwritten = is_lost and self._random.random() < 0.5
 
@@ -122,6 +128,8 @@ class RemoteProgram:
         await self._die_perhaps()
         capability = await self._extend(request, gateway) if self._programs.strikes("extend") else request.capability
         report = await self._act(request, capability)
+        if self._programs.deploys("program_slow"):  # by then the store knows who holds the attempt
+            await asyncio.sleep(self._programs.deploy_random.uniform(*SLOW_SECONDS))
         await self._die_perhaps()
         if self._programs.strikes("program_late"):
             await asyncio.sleep(request.remaining_ms / 1000 + self._random.uniform(0, LATE_SECONDS_MAX))
@@ -193,18 +201,22 @@ class Programs:
     """The programs of one world, and the processes they ask.
 
     Args:
-        random: a source of its own, so that a world without programs is the same as before.
+        random: a source of its own, so that a world without programs is the same as before; ``deploy_random``: so, too.
     """
 
-    agents: tuple[Agent, ...] = (outside,)
+    agents: tuple[Agent, ...] = (outside, called)
     workflow: Workflow[[int, bool], int] = by_programs
-    workflows = (by_programs,)
+    workflows = (by_programs, by_calls)
 
-    def __init__(self, world: "World", random: Random) -> None:
+    def __init__(self, world: "World", random: Random, deploy_random: Random) -> None:
         self._world = world
         self.random = random
         self.remote = world.remote
         self.network = GatewayNetwork(world.loop, random, world.spawn)
+        self.deploy_random = deploy_random
+        self.called = CalledProgram(self)
+        self.leaving: set[int] = set()  # gateways that were asked to end
+        self.has_short_polls = self.deploys("short_poll")  # its programs never wait for a request
         self.deliveries: list[Delivery] = []
         self.requests: list[RemoteRequest] = []  # of the deliveries
         self.sent: list[SentReport] = []
@@ -214,9 +226,10 @@ class Programs:
 
     # --- the part of the world
     def choose(self, drawn: Any, app: str) -> Any:
-        """The workflow of a task: this one, or as it was drawn. The gateways are of the world's own App."""
+        """The workflow of a task: one of these, or as it was drawn. The gateways are of the world's own App."""
         is_ours = self.random.random() < OF_TASKS and app == self._world.app.name
-        return self.workflow if is_ours else drawn
+        is_called = self.deploy_random.random() < OF_CALLS
+        return (by_calls if is_called else self.workflow) if is_ours else drawn
 
     def draw_roles(self) -> tuple[str, ...]:
         """Draw the roles of a process that gives requests out."""
@@ -228,11 +241,11 @@ class Programs:
         session = Session(app.name, app.agents, app.session.codes, None)
         session.ports, session.node = ports, node
         await session.open(store)
-        self.network.open(number, Gateway(process, RemoteAgents(session)))
+        self.network.open(number, Gateway(process, RemoteAgents(session), session))
 
     def begin(self) -> None:
         """Let the programs live, to the end of the world."""
-        for _ in range(PROGRAMS_AT_ONCE):
+        for _ in range(1 if self.has_short_polls else PROGRAMS_AT_ONCE):  # one: nobody fetches what its poll has left
             self._begin_program()
 
     async def strike(self, until: float) -> None:
@@ -246,13 +259,33 @@ class Programs:
             gateway = self.network.choose()
             if gateway is None or loop.is_frozen(gateway.process):
                 continue
-            if self.strikes("crash"):
+            if self.deploys("gateway_deployed"):
+                self._world.spawn(self._deploy(gateway), gateway.process)
+            elif self.strikes("crash"):
                 self._world.crash_process(gateway.process, self.random.uniform(0.1, 4))
             elif self.strikes("freeze"):
                 loop.freeze(gateway.process)
                 loop.call_later(
                     settings.lease_seconds * self.random.choice((0.3, 0.5, 1, 2)), loop.wake, gateway.process
                 )
+
+    async def _deploy(self, gateway: Gateway) -> None:
+        """End a gateway as a deploy does, and start the next one. Programs still reach it while it drains."""
+        session = gateway.session
+        if session.node is None:
+            return
+        node, session.node = session.node, None
+        session.draining_node = node
+        self.leaving.add(gateway.process)
+        try:
+            await node.stop(drain=True)
+        finally:
+            session.draining_node = None
+            self._world.crash_process(gateway.process, self.deploy_random.uniform(0.1, 1))
+
+    def draw_pause(self) -> float:
+        """Draw how long a program that got nothing waits before it asks again."""
+        return self.random.uniform(*SHORT_POLL_PAUSE if self.has_short_polls else (0.05, 0.5))
 
     def _begin_program(self) -> None:
         number = self._world.begin_process()
@@ -267,10 +300,18 @@ class Programs:
         await asyncio.sleep(self.random.uniform(0, DEAD_SECONDS_MAX))
         self._begin_program()
 
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that no process of the world is to blame for."""
+        self._world.spawn(coroutine, 0)
+
     # --- what the programs do
     def strikes(self, kind: str) -> bool:
         """Whether a fault happens on this occasion."""
         return self._world.faults.strikes(kind, self.random)
+
+    def deploys(self, kind: str) -> bool:
+        """Whether a fault of ``DEPLOYS`` happens, from a source of its own: the other faults strike as without it."""
+        return self._world.faults.strikes(kind, self.deploy_random)
 
     def get_time(self) -> float:
         """The time of the world."""
@@ -329,8 +370,10 @@ class Programs:
 
     # --- checking
     def count_attempts(self, rows: list[HistoryRow]) -> Counter[str]:
-        """Count the attempts that began. Each is one call, at most."""
-        return Counter({outside.name: len(fold_attempts(self._add_purged(rows), outside.name).names)})
+        """Count the calls that began, at most: one for each attempt of a program that polls, ``TRIES`` of one that is called."""
+        whole = self._add_purged(rows)
+        polled, pushed = (len(fold_attempts(whole, agent.name).names) for agent in (outside, called))
+        return Counter({outside.name: polled, called.name: TRIES * pushed})
 
     def _add_purged(self, rows: list[HistoryRow]) -> list[HistoryRow]:
         return [*(row for row in self._world.purged_rows if row.task_no > 0), *rows]
@@ -349,4 +392,6 @@ def draw_programs(world: "World", seed: int, *, may_have: bool) -> Programs | No
     if random.random() >= SHARE or not may_have:
         return None
     world.faults.add_programs(random)
-    return Programs(world, random)
+    deploy_random = Random(f"deploys-{seed}")
+    world.faults.add_deploys(deploy_random)
+    return Programs(world, random, deploy_random)

@@ -39,6 +39,7 @@ from arriero.runtime.settings import Settings, check_roles
 from arriero.runtime.upkeep import Upkeep
 from arriero.store.memory import MemoryStore
 
+from .called import CALLED
 from .counts import judge_counts
 from .damage import SHARE as DAMAGED_SHARE
 from .damage import Damage
@@ -258,6 +259,8 @@ class World:
         context = contextvars.copy_context()
         context.run(PROCESS.set, process)
         context.run(REMOTE.set, self.remote)
+        if self.programs is not None:
+            context.run(CALLED.set, self.programs.called)
         return [self.loop.create_task(coroutine, context=context)]
 
     def build_settings(self) -> Settings:
@@ -303,7 +306,8 @@ class World:
             about = _add_roles(about, roles)
         node = Node(
             lambda: NodeSession(
-                self.app.agents,
+                # Where a test's function stands for each step, none stands for the program that is called.
+                [agent for agent in self.app.agents if not agent.pushes] if programs is None else programs.agents,
                 self.app.session.codes,
                 store=store,  # type: ignore[arg-type]  # its methods are set in a loop
                 ports=ports,
@@ -340,7 +344,9 @@ class World:
 
     def _look_at_loops(self) -> None:
         """Each loop of each node lives, unless the node knows that it is lost."""
-        for number, (_, node) in self._nodes.items():
+        for number, (process, node) in self._nodes.items():
+            if self.programs is not None and process in self.programs.leaving:
+                continue
             if node.session is not None and not node.session.lost.is_set():
                 ended = [loop for loop, lives in node.session.list_loop_liveness().items() if not lives]
                 self.violations += [Violation("bug", f"node {number}", f"its loop {loop} has ended") for loop in ended]
