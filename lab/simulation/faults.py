@@ -28,6 +28,7 @@ KINDS = (
     "slow_answer",
     "unexpected",
     "damage",
+    "shared_damage",
     "extend",
     "checkpoint",
     "leader_pause",
@@ -113,6 +114,7 @@ class Faults(msgspec.Struct):
     slow_answer: float = 0.0
     unexpected: float = 0.0
     damage: float = 0.0
+    shared_damage: float = 0.0
     extend: float = 0.0
     checkpoint: float = 0.0
     leader_pause: float = 0.0

@@ -39,6 +39,7 @@ from arriero.runtime.settings import Settings, check_roles
 from arriero.runtime.upkeep import Upkeep
 from arriero.store.memory import MemoryStore
 
+from .bystanders import Bystanders, draw_bystanders
 from .called import CALLED
 from .counts import judge_counts
 from .damage import SHARE as DAMAGED_SHARE
@@ -48,6 +49,7 @@ from .faults import Faults, drawn
 from .keys import Keys
 from .limits import draw_limits
 from .loop import PROCESS, Deadlock, SimulatedLoop
+from .old_rows import OldRows, draw_old_rows
 from .outages import judge_outages
 from .people import QUEUES, People
 from .poison import Poison, draw_poison
@@ -162,7 +164,7 @@ class World:
         if has_keys and faults is None:
             self.faults.add_keys(keys_random)
         self.keys = Keys(self, keys_random) if has_keys else None
-        self.damage = self._draw_damage(may_have=people and faults is None)
+        self.damage, self.bystanders, self._old_rows = self._draw_rows(may_have=people and faults is None)
         self._other_app = "other" if apps_random.random() < APPS_SHARE and people and faults is None else ""
         self.timetables = draw_timetables(
             self,
@@ -185,12 +187,14 @@ class World:
     def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None]:
         return draw_routes(seed) if may_have else None, draw_poison(self, seed, may_have=may_have)
 
-    def _draw_damage(self, *, may_have: bool) -> Damage | None:
+    def _draw_rows(self, *, may_have: bool) -> tuple[Damage | None, Bystanders | None, OldRows | None]:
+        """Draw which rows cannot be read, one of a task or shared ones, or are old; none in most worlds."""
         random = random_module.Random(f"damage-{self.seed}")
-        if random.random() >= DAMAGED_SHARE or not may_have:
-            return None
-        self.faults.damage = 1.0
-        return Damage(self, random)
+        if random.random() < DAMAGED_SHARE and may_have:
+            self.faults.damage = 1.0
+            return Damage(self, random), None, None
+        bystanders = draw_bystanders(self, self.seed, may_have=may_have)
+        return None, bystanders, draw_old_rows(self, self.seed, may_have=may_have and bystanders is None)
 
     def _build_election(self, random: random_module.Random, may_have_faults: bool) -> Election | None:
         """The nemesis and the oracle of leaders; None: there is no election."""
@@ -276,8 +280,11 @@ class World:
         return SimulatedStore(self.network, unexpected=unexpected)
 
     def build_upkeep(self, store: SimulatedStore, ports: Ports) -> Upkeep | None:
-        """The upkeep of a new process; None: it has none."""
-        return None
+        """The upkeep of a new process, where rows are unreadable or old; None: it has none. It drops no statuses here."""
+        if self.bystanders is None and self._old_rows is None:
+            return None
+        upkept: Any = store
+        return Upkeep(store=upkept, ports=ports, replies_keep_seconds=HEAL_SECONDS_MAX * 10)
 
     # --- nodes
     def _app_of_node(self, number: int) -> str:
@@ -487,6 +494,8 @@ class World:
             clients += self.spawn(self.timetables.live(FAULT_SECONDS), 0)
         if self.damage is not None:
             clients += self.spawn(self.damage.strike(FAULT_SECONDS), 0)
+        if self.bystanders is not None:
+            clients += self.spawn(self.bystanders.strike(), 0)
         await self.strike_nodes()
         await asyncio.gather(*clients)
         if self.timetables is not None:
@@ -498,6 +507,10 @@ class World:
         await people.resume_all(but=0 if self.damage is None else self.damage.task_no)
         if self.damage is None or await self._end_but_for(self.damage, self.keys):
             await self._heal(self.keys)
+        if self.bystanders is not None:
+            self.violations += await self.bystanders.settle()
+        if self._old_rows is not None:
+            self.violations += self._old_rows.check()
 
     async def _end_but_for(self, damage: Damage, keys: Keys | None) -> bool:
         """Everything else must end while one row cannot be read; then it is mended."""

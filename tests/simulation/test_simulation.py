@@ -157,6 +157,7 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted |= {"compensate_past_pivot", "edited_in_doubt", "resubmit_forgets_doubt", "purge_forgets_readers"}
     wanted |= {"capability_without_signature", "capability_without_fence", "submission_is_no_reading"}
     wanted |= {"doubt_of_a_try_is_forgotten", "program_loses_its_attempt", "poll_does_not_wait_for_its_take"}
+    wanted |= {"shared_row_stops_others", "obsolete_rows_stay"}
     found = {patch.stem for patch in BREAKAGES}
     assert wanted <= found
     assert BEGIN_AT.keys() <= found
