@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from store_checks import disagreements
 from store_world import LEASE, TestClock, World, step
 
 from arriero.answers import BreakerApplied, Claimed, Refusal
@@ -156,6 +157,22 @@ async def test_a_breaker_that_has_been_closed_for_an_hour_goes_and_its_next_fenc
     again = await operate(world, AgentVerb.OPEN)
     assert again.fence == closed.fence + 1
     assert isinstance(await world.apply(_open_again()), Refusal)
+
+
+async def test_a_breaker_that_gets_a_row_again_without_being_opened_agrees_with_its_history(
+    world: World, clock: TestClock
+) -> None:
+    """Its fence begins above those of removed breakers, which no event says."""
+    for _ in range(2):
+        await operate(world, AgentVerb.OPEN)
+        await operate(world, AgentVerb.CLOSE)
+    clock.move(REMEMBERED_SECONDS + 1)
+    assert (await removed(world)).breakers == 1
+    for target in ("t", "other"):
+        await operate(world, AgentVerb.PAUSE, target)
+        await operate(world, AgentVerb.RESUME, target)
+    assert {row.target for row in await world.store.list_breakers()} == {"other", "t"}
+    assert await disagreements(world.store) == []
 
 
 def _open_again() -> OperateAgent:
