@@ -193,6 +193,27 @@ async def test_a_task_whose_answer_was_lost_is_found_among_the_news_and_ends_onc
     await desk.machine.check()
 
 
+async def test_a_submission_that_begins_a_task_is_a_reading_until_it_is_answered(desk: Desk) -> None:
+    """Its answer may name an attempt that ended meanwhile: until then the process remembers what it began."""
+    async with desk.app.running():
+        await desk.caught_up()
+        registry = session_of(desk.app).agents.registry
+        submitter: Any = desk.app.session.submissions._committer
+        write, readings = submitter._write, list[set[int]]()
+
+        async def notes_readings(batch: Any) -> Any:
+            readings.append(set(registry._readings))
+            return await write(batch)
+
+        submitter._write = notes_readings
+        before = registry._last_reading
+        task = await desk.app.submit(desk.one(1))
+        assert max(readings[0]) > before
+        assert await within(task.result()) == 1
+    assert not registry._readings
+    await desk.machine.check()
+
+
 async def test_a_caller_who_goes_away_meanwhile_costs_the_task_nothing(desk: Desk) -> None:
     async with desk.app.running():
         await desk.caught_up()
