@@ -3,6 +3,7 @@
 import os
 import signal
 import tempfile
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,22 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SkipCount())
+
+
+def spread_simulations(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Put the simulated worlds between the files of other tests, evenly.
+
+    Each takes long and needs nothing of others. Together they would be the last that one of several processes runs.
+    """
+    worlds = [item for item in items if item.path.parent.name == "simulation"]
+    others = [item for item in items if item.path.parent.name != "simulation"]
+    files = [list(group) for _, group in groupby(others, key=lambda item: item.path)]
+    spread: list[pytest.Item] = []
+    for number, file in enumerate(files):
+        spread += file
+        spread += worlds[len(worlds) * number // len(files) : len(worlds) * (number + 1) // len(files)]
+    return spread or worlds
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = spread_simulations(items)
