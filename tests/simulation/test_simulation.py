@@ -34,7 +34,7 @@ BEGIN_AT = {
     "edited_in_doubt": 7,
     "edited_keeps_its_checkpoint": 19,
     "expired_come_back_at_once": 11,
-    "extended_without_fence": 119,
+    "extended_without_fence": 180,
     "handed_over_to_another_app": 7,
     "head_released_without_fence": 9,
     "interchange_without_shared_key": 11,
@@ -58,7 +58,7 @@ BEGIN_AT = {
     "shared_row_stops_others": 10,
     "silent_attempt_is_forgotten": 60,
     "undo_ends_in_doubt": 17,
-    "undone_elsewhere": 119,
+    "undone_elsewhere": 158,
     "waiting_is_due": 11,
 }
 # Each found a fault of arriero once: in whole worlds, and in worlds without people.
