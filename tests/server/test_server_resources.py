@@ -133,6 +133,20 @@ async def test_a_request_that_waits_for_a_ledger_is_answered_when_its_tasks_end(
 
 
 # --- schedules
+async def test_who_may_operate_but_not_submit_submits_nothing_by_a_schedule() -> None:
+    async with open_shop() as world:
+        body = {**WHY, **LAMP, "name": "nightly", "cron": "0 3 * * *"}
+        past = {**WHY, "start": "2026-01-01T00:00:00Z", "end": "2026-01-03T00:00:00Z"}
+        await _ask(world, "POST", "/v1/schedules", body)
+        by_schedule = [("", {**body, "name": "other"}), ("/nightly:run-now", WHY), ("/nightly:backfill", past)]
+        for scope, missing in (("operate", "submit"), ("submit", "operate")):
+            for path, asked in by_schedule:
+                answer = await _ask(world, "POST", f"/v1/schedules{path}", asked, 403, headers=bearer(scope))
+                assert (answer["code"], answer["scope"]) == ("forbidden", missing)
+        assert len((await _ask(world, "GET", "/v1/schedules"))["schedules"]) == 1
+        assert (await _ask(world, "GET", "/v1/tasks"))["tasks"] == []
+
+
 async def test_a_schedule_is_added_paused_resumed_run_and_removed() -> None:
     async with open_shop() as world:
         body = {**WHY, **LAMP, "name": "nightly", "cron": "0 3 * * *"}

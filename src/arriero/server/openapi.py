@@ -135,6 +135,8 @@ def _name_scope(needs: Needs) -> str:
 def _describe_needs(needs: Needs) -> str:
     if needs.public:
         return f"Needs no token: {needs.public}."
+    if needs.also is not None:
+        return f"Needs the scopes `{needs.scope}` and `{needs.also}`."
     scope = _name_scope(needs)
     return f"Needs the scope `{scope}`." if scope else "Needs a token; any scope will do."
 

@@ -12,12 +12,14 @@ class Needs(msgspec.Struct, frozen=True):
 
     Args:
         scope: this one; None: see the others.
+        also: and this one.
         agent: ``agent:NAME``, where NAME is the path's ``{agent}``.
         public: why nobody has to say who they are; empty: they have to.
     A need of nothing is a valid token with any scope.
     """
 
     scope: Scope | None = None
+    also: Scope | None = None
     agent: bool = False
     public: str = ""
 
@@ -37,7 +39,7 @@ AGENT = Needs(agent=True)
 
 
 def describe_missing_scope(needs: Needs, held: frozenset[str], agent: str = "") -> str:
-    """Return the name of the scope that a caller lacks for a route; empty: the caller may pass.
+    """Return the name of the first scope that a caller lacks for a route; empty: the caller may pass.
 
     Args:
         needs: of the route. A public route lacks nothing.
@@ -49,6 +51,4 @@ def describe_missing_scope(needs: Needs, held: frozenset[str], agent: str = "") 
     if needs.agent:
         wanted = AGENT_PREFIX + agent
         return "" if wanted in held or ANY_AGENT in held else wanted
-    if needs.scope is None or needs.scope in held:
-        return ""
-    return str(needs.scope)
+    return next((str(scope) for scope in (needs.scope, needs.also) if scope is not None and scope not in held), "")

@@ -18,6 +18,7 @@ from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 
 schedules = RouteGroup("schedules")
+MAY_SUBMIT_RUNS = Needs(Scope.OPERATE, also=Scope.SUBMIT)
 
 
 class ScheduleListAnswer(msgspec.Struct, frozen=True):
@@ -162,7 +163,7 @@ async def show_schedule(call: Call, name: ScheduleName, app: OfApp = None) -> Sc
 @schedules.operation(
     "POST",
     "/v1/schedules",
-    Needs(Scope.OPERATE),
+    MAY_SUBMIT_RUNS,
     summary="Add a schedule that no code declares. The same again changes nothing.",
     body=ScheduleRequest,
     answer=ScheduleVerbAnswer,
@@ -235,7 +236,7 @@ _declare_verb(
 @schedules.operation(
     "POST",
     "/v1/schedules/{name}:run-now",
-    Needs(Scope.OPERATE),
+    MAY_SUBMIT_RUNS,
     summary="Submit a run of now, whatever overlap says, also while it is paused.",
     body=ScheduleVerbRequest,
     answer=AskedRunsAnswer,
@@ -253,7 +254,7 @@ async def run_schedule_now(call: Call, name: ScheduleName) -> AskedRunsAnswer:
 @schedules.operation(
     "POST",
     "/v1/schedules/{name}:backfill",
-    Needs(Scope.OPERATE),
+    MAY_SUBMIT_RUNS,
     summary="Submit the runs of a time that has passed, whose tasks are not there.",
     body=BackfillRequest,
     answer=AskedRunsAnswer,
