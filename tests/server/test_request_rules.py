@@ -25,6 +25,8 @@ HOST = (b"host", b"localhost:8478")
         ("localhost#x", ""),
         ("evil.test localhost", ""),
         ("[::1", ""),
+        ("[::1].evil.example", ""),
+        ("[::1]x:80", ""),
         ("lócalhost", ""),
     ],
 )
@@ -42,6 +44,9 @@ def test_a_host_is_its_name_without_port_or_nothing(value: str, name: str) -> No
         ("GET", [], "misdirected"),
         ("GET", [HOST, HOST], "misdirected"),
         ("GET", [HOST, (b"origin", b"https://evil.test")], ""),
+        ("GET", [HOST, (b"origin", b"https://evil.test"), (b"last-event-id", b"7")], "cross-origin"),
+        ("GET", [HOST, (b"sec-fetch-site", b"cross-site"), (b"last-event-id", b"7")], "cross-origin"),
+        ("GET", [HOST, (b"origin", b"https://desk.test"), (b"last-event-id", b"7")], ""),
         ("POST", [HOST, (b"origin", b"https://evil.test")], "cross-origin"),
         ("POST", [HOST, (b"origin", b"null")], "cross-origin"),
         ("POST", [HOST, (b"origin", b"http://localhost:9999")], "cross-origin"),

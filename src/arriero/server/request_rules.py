@@ -36,6 +36,8 @@ def parse_host(value: str) -> str:
     except ValueError:
         return ""
     odd = parts.username is not None or parts.path or parts.query or parts.fragment or not value.isascii()
+    # Python takes the name in brackets, whatever follows them: of `[::1].evil.example` another server may be meant.
+    odd = odd or ("]" in value and not value.endswith("]") and not value.partition("]")[2].startswith(":"))
     return "" if odd or not value.isprintable() or " " in value else (parts.hostname or "").rstrip(".")
 
 
@@ -83,7 +85,8 @@ def _judge_host(rules: RequestRules, headers: Sequence[tuple[bytes, bytes]]) -> 
 
 def _judge_origin(rules: RequestRules, method: str, headers: Sequence[tuple[bytes, bytes]]) -> Problem | None:
     """Browsers name the page that sends a request. A page of this server has the same host and port as the request."""
-    if method in SAFE_METHODS:
+    # A GET with the id of the last event acknowledges messages.
+    if method in SAFE_METHODS and not list_values(headers, b"last-event-id"):
         return None
     origins = list_values(headers, b"origin")
     host = list_values(headers, b"host")[0]
