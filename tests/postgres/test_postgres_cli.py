@@ -138,7 +138,12 @@ def test_commands_read_a_store_on_a_server(sold: Call, shop: Path, url: str) -> 
 
 def test_commands_change_a_store_on_a_server(sold: Call, url: str) -> None:
     submitted = sold("submit", APP, "later", "--arguments", order("f"), "--task-id", "one", "--json")
-    assert json.loads(submitted.stdout) == {"id": "one", "workflow": "later", "state": "pending"}
+    assert json.loads(submitted.stdout) == {
+        "id": "one",
+        "workflow": "later",
+        "state": "pending",
+        "created": True,
+    }
     assert sold("task", "pause", "one", "--reason", "wait").exit_code == 0
     assert sold("replies", QUEUE).exit_code == 0
     done(

@@ -446,7 +446,7 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("store.postgres.watchdog", "Watchdog.watch"): Loop.WATCHDOG,
     ("store.threads", "ConnectionThread.__init__"): Loop.STORE_THREAD,
     ("server.routes.agent_requests", "TakenResponse.__call__"): "one answer, and looks whether its caller is there",
-    ("server.routes.submissions", "wait_until_ended"): "waits for the end of a task or of the server, ended at once",
+    ("server.routes.submissions", "wait_until_shutdown"): "waits for the end of a task or of the server, ended at once",
     ("server.http_server", "HttpServer.start"): "runs uvicorn, whose end the process waits for",
     ("server.readiness", "ServerReadiness._ask_store_once"): "one question to the store; its failures are handled",
     ("server.shutdown_signal", "ShutdownSignal.run_until_begun"): "one request, awaited at once",
