@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from cli_calls import Run, arriero
 from postgres_servers import database, server, worker
-from runtime_world import within
+from runtime_world import until, within
 
 from arriero import App
 from arriero.client.task import Task
@@ -106,9 +106,18 @@ def read_record(place: Place) -> tuple[list[Any], list[dict[str, Any]]]:
     with closing(psycopg.connect(place.url)) as connection:
         rows = connection.execute("SELECT task_id, state, output FROM arriero.task ORDER BY task_no").fetchall()
         rows += connection.execute("SELECT step::text FROM arriero.step ORDER BY step_no").fetchall()
+    return rows, [event for event in read_events(place) if event["type"] == "step.report"]
+
+
+def read_events(place: Place) -> list[dict[str, Any]]:
+    with closing(psycopg.connect(place.url)) as connection:
         written = connection.execute("SELECT events FROM arriero.history ORDER BY no").fetchall()
-        events = [event for (row,) in written for event in json.loads(row)]
-        return rows, [event for event in events if event["type"] == "step.report"]
+    return [event for (row,) in written for event in json.loads(row)]
+
+
+def count_delivered(place: Place) -> int:
+    """Count the attempts that gateways handed over to programs, which they do after the answer: until then, rows change."""
+    return sum(event["type"] == "attempt.delivered" for event in read_events(place))
 
 
 async def test_a_request_of_one_gateway_is_reported_to_the_other_and_a_second_report_changes_nothing(
@@ -131,6 +140,7 @@ async def test_a_request_of_one_gateway_is_reported_to_the_other_and_a_second_re
 
 async def test_both_gateways_refuse_a_forged_capability(place: Place, gateways: list[Gateway]) -> None:
     async with submitted(place, 2) as tasks:
+        delivered = count_delivered(place)
         requests = [request for gateway in gateways for request in await within(gateway.take())]
         version, said, signature = requests[0]["capability"].split(".")
         _, of_other, _ = requests[1]["capability"].split(".")
@@ -144,6 +154,7 @@ async def test_both_gateways_refuse_a_forged_capability(place: Place, gateways: 
             f"2.{said}.{signature}",
             f"{version}.{said}.",
         ]
+        await until(lambda: count_delivered(place) == delivered + 2)
         before = read_record(place)
         for gateway in gateways:
             for capability in (*forged, requests[1]["capability"]):

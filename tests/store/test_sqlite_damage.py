@@ -81,7 +81,7 @@ async def test_submissions_that_share_a_commit_with_a_damaged_key_are_kept(path:
 async def test_a_ledger_whose_row_is_damaged_is_named(store: SqliteStore, path: Path) -> None:
     change(
         path,
-        "INSERT INTO arriero_ledger SELECT 1, 'orders', 'opened', '', 'many', 0, 0, 0, 0, 0, 1, 1, 1",
+        "INSERT INTO arriero_ledger SELECT 1, 'orders', 'opened', '', 'many', 0, 0, 0, 0, 0, 1, 1, 1, 0",
     )
     with pytest.raises(UnreadableRow, match="column written of table ledger"):
         await store.find_ledger("orders")

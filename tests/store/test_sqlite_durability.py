@@ -246,6 +246,8 @@ SCANS_ALLOWED = {
         "SCAN arriero_task USING INDEX arriero_task_waiting",
         "SCAN arriero_task USING INDEX arriero_task_error",
     ),
+    # Once a minute: all requests that wait under keys, by the index that holds nothing else.
+    "select_missing_keys": ("SCAN step USING INDEX arriero_step_waiting_keys",),
 }
 
 
