@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SOURCE = ROOT / "src" / "arriero"
 BREAKAGES = sorted((HERE / "breakages").glob("*.patch"))
-SEEDS = 150  # make torture runs twenty thousand
+SEEDS = 75  # make torture runs twenty thousand
 CHUNK = 75
 SEEDS_TO_CONVICT = 400  # four times and more what the slowest breakage needed when it was added
 # The first seed that convicts a breakage, where many before it do not. To begin there saves time and shows the same: if the
