@@ -8,7 +8,7 @@ TORTURE := \
   '$(BIN)/python examples/failover/run.py --rounds 20 --submissions 500' \
   'for turn in {1..10}; do $(BIN)/python -m pytest tests/acceptance/test_postgres_kills.py || exit 1; done' \
   'ARRIERO_CAMPAIGN_SECONDS=900 $(BIN)/python -m pytest -s tests/acceptance/test_leader_campaign.py' \
-  'ARRIERO_EVERY_SCHEDULE=1 $(BIN)/python -m pytest tests/postgres/test_postgres_convoy_interleavings.py' \
+  'ARRIERO_EVERY_SCHEDULE=1 $(BIN)/python -m pytest tests/postgres/test_postgres_convoy_interleavings.py tests/postgres/test_postgres_interleavings.py' \
   'ARRIERO_EVERY_STORE=1 ARRIERO_ORACLE_SEEDS=2000 $(BIN)/python -m pytest -n 4 tests/store' \
   'ARRIERO_RACES=2000 $(BIN)/python -m pytest -n 2 tests/client/test_task_verbs.py' \
   'ARRIERO_CONFORMANCE_EXAMPLES=3300 $(BIN)/python -m pytest -n 2 tests/server/test_conformance.py' \
