@@ -256,16 +256,17 @@ async def no_answer(*_args: Any, **_kwargs: Any) -> Any:
 
 async def freeing(case: Case) -> None:
     hold["first"] = asyncio.Event()
-    async with case.running(), case.other.running(roles=["scheduler", "agents"]):
+    async with case.other.running(roles=["scheduler", "agents"]):
         task = await case.other.submit(carry("first"))
         await case.machine.event("step.dispatched", task=task.id)
-        lost = session_of(case.other)
-        case.patch.setattr(lost._store, "renew", no_answer)  # it does not hear that it is lost
-        case.store.break_once("load_held")
-        await lost._store.retire(lost.membership.process_no, by="test", known_dead=True)
-        await until(lambda: case.store.went_on("load_held"))
-        hold.pop("first").set()
-        assert await within(case.app.task(task.id, carry).result()) == ["first", "second"]
+        async with case.running():  # only now, or it might have taken the task itself
+            lost = session_of(case.other)
+            case.patch.setattr(lost._store, "renew", no_answer)  # it does not hear that it is lost
+            case.store.break_once("load_held")
+            await lost._store.retire(lost.membership.process_no, by="test", known_dead=True)
+            await until(lambda: case.store.went_on("load_held"))
+            hold.pop("first").set()
+            assert await within(case.app.task(task.id, carry).result()) == ["first", "second"]
 
 
 async def begin_again(case: Case) -> None:
