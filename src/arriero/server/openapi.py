@@ -45,8 +45,8 @@ DESCRIPTION = """\
 Submits tasks to an App, shows them, and carries out the verbs of people.
 
 Each request but those that say otherwise needs a token: `Authorization: Bearer TOKEN`. `x-scope` of an operation is the scope
-that the token must have; the scope admin replaces all others. What is refused is told as a problem document (RFC 9457), whose
-`code` is stable. Payloads (arguments, results, outputs) are shown only to tokens with the scope read-payloads.
+that the token must have, and `x-also-scope` a second one; the scope admin replaces all others. What is refused is told as a
+problem document (RFC 9457), whose `code` is stable. Payloads (arguments, results, outputs) are shown only to tokens with the scope read-payloads.
 
 `/`, `:` and `%` in an id are percent-encoded in a path.
 """
@@ -116,6 +116,8 @@ def _describe(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, A
     }
     if not needs.public:
         part["x-scope"] = _name_scope(needs)
+    if needs.also is not None:
+        part["x-also-scope"] = str(needs.also)
     if operation.body is not None:
         media = {"schema": schema_of[_key(operation.body)], "examples": _name_examples(operation.examples)}
         part["requestBody"] = {"required": True, "content": {operation.body_media: media}}
