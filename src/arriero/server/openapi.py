@@ -46,7 +46,8 @@ Submits tasks to an App, shows them, and carries out the verbs of people.
 
 Each request but those that say otherwise needs a token: `Authorization: Bearer TOKEN`. `x-scope` of an operation is the scope
 that the token must have, and `x-also-scope` a second one; the scope admin replaces all others. What is refused is told as a
-problem document (RFC 9457), whose `code` is stable. Payloads (arguments, results, outputs) are shown only to tokens with the scope read-payloads.
+problem document (RFC 9457), whose `code` is stable. Payloads (arguments, results, outputs) are shown only to tokens with the
+scope read-payloads.
 
 `/`, `:` and `%` in an id are percent-encoded in a path.
 """
