@@ -9,12 +9,10 @@ from ..core.alerts import Alert, build_alert
 from ..errors import InvalidInput
 from ..model import AlertRow
 from .near_misses import NearMissGroup
-from .options import json_option, store_option
+from .options import NUMBER, json_option, store_option
 from .output import format_time, print_json, print_table, print_text, truncate
 from .prompts import print_note
 from .stores import open_store_to_read
-
-NUMBER_MAX = 2**63 - 1
 
 
 @click.group(cls=NearMissGroup, short_help="Look at alerts: what needs a person.")
@@ -38,7 +36,7 @@ def alert() -> None:
 @click.option(
     "--after",
     metavar="NO",
-    type=click.IntRange(0, NUMBER_MAX),
+    type=NUMBER,
     default=0,
     help="Only alerts after this number: the next page.",
 )
@@ -99,17 +97,21 @@ def _format_cells(row: AlertRow, one: Alert) -> tuple[str, ...]:
 
 
 def _print_causes(found: AlertCauses, *, as_json: bool) -> None:
-    if as_json:
-        for cause in found.causes:
+    for cause in found.causes:
+        if as_json:
             print_json(cause)
-    elif not found.causes:
+        else:
+            _print_cause(cause)
+    if not found.causes and not as_json:
         print_note("no alert is open")
-    for cause in () if as_json else found.causes:
-        print_text(_format_cause(cause), hanging=4)
-        print_text(f"{cause.first_task or cause.step}: {cause.reason}", first="  ", hanging=4)
-        print_text(f"next: {cause.command}", first="  ", hanging=4)
     if not found.complete:
         click.echo("arriero: only the first 10,000 open alerts were read", err=True)
+
+
+def _print_cause(cause: AlertCause) -> None:
+    print_text(_format_cause(cause), hanging=4)
+    print_text(f"{cause.first_task or cause.step}: {cause.reason}", first="  ", hanging=4)
+    print_text(f"next: {cause.command}", first="  ", hanging=4)
 
 
 def _format_cause(cause: AlertCause) -> str:

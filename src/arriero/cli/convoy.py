@@ -27,6 +27,7 @@ from ..model import ConvoyVerb
 from ..verb_rules import CONVOY_VERB_RULES
 from .near_misses import NearMissGroup
 from .options import (
+    NUMBER,
     Option,
     declare_verb,
     format_refusal,
@@ -40,7 +41,6 @@ from .output import format_time, print_json, print_table, print_text, truncate
 from .prompts import print_nobody_runs
 from .stores import open_operator, open_store_to_read
 
-NUMBER_MAX = 2**63 - 1
 WORKFLOW = "workflow"  # what stands for: no policy of its own
 
 
@@ -67,9 +67,7 @@ def convoy(context: click.Context) -> None:
 @click.option(
     "--limit", metavar="N", type=click.IntRange(1, 100_000), default=50, show_default=True, help="So many at most."
 )
-@click.option(
-    "--after", metavar="NO", type=click.IntRange(0, NUMBER_MAX), default=0, help="Only convoys after this number."
-)
+@click.option("--after", metavar="NO", type=NUMBER, default=0, help="Only convoys after this number.")
 @store_option
 @json_option
 def list_convoys(state: str | None, limit: int, after: int, store: str | None, as_json: bool) -> None:

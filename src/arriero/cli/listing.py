@@ -15,14 +15,12 @@ from ..model import TASK_OPEN, Instant, TaskRow
 from ..store.contract import StateStore
 from ..store.task_filter import TaskFilter
 from .filters import TaskSelection, filter_options
-from .options import json_option, store_option
+from .options import NUMBER, json_option, store_option
 from .output import format_time, format_time_between, print_json, print_table, truncate
 from .stores import open_store_to_read
 
-NUMBER_MAX = 2**63 - 1
 PAGE = 1_000
 COUNTED_MAX = 100_000  # of the tasks that are not shown
-_NUMBER = click.IntRange(0, NUMBER_MAX)
 
 
 class PageRequest(msgspec.Struct, frozen=True):
@@ -64,8 +62,8 @@ class TaskPage(msgspec.Struct, frozen=True):
     show_default=True,
     help="So many at most; 0: all.",
 )
-@click.option("--before", metavar="NO", type=_NUMBER, help="Only tasks before this number: the next page.")
-@click.option("--after", metavar="NO", type=_NUMBER, help="Only tasks after this number, in the order of submission.")
+@click.option("--before", metavar="NO", type=NUMBER, help="Only tasks before this number: the next page.")
+@click.option("--after", metavar="NO", type=NUMBER, help="Only tasks after this number, in the order of submission.")
 @store_option
 @json_option
 def list_tasks(

@@ -1,19 +1,20 @@
 """Alerts as people look at them: one by one, or by cause with one command for all tasks of a cause."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
-from ..core.alert_groups import AlertGroup, format_next_command, summarize_alerts
+from ..core.alert_groups import format_next_command, summarize_alerts
 from ..core.alerts import Alert, build_alert
-from ..declare.attempt import as_datetime
 from ..errors import InvalidInput
 from ..model import AlertRow
 from ..store.contract import StateStore
+from .row_shapes import build_output
 
-PAGE = 500
+PAGE = 1_000
 GROUPED_MAX = 10_000  # open alerts that are read to group them
 State = Literal["open", "all"]
 
@@ -60,21 +61,24 @@ def check_alert_state(state: str) -> bool:
 
 async def list_alerts(store: StateStore, *, open_only: bool) -> AsyncIterator[Alert]:
     """Alerts in the order in which they were opened, read page by page."""
-    async for row in _list_rows(store, open_only):
-        yield build_alert(row, store.store_id)
+    async with aclosing(iterate_alert_rows(store, open_only=open_only)) as rows:
+        async for row in rows:
+            yield build_alert(row, store.store_id)
 
 
 async def load_alert_causes(store: StateStore) -> AlertCauses:
     """Group the open alerts by cause. Raises StoreError."""
-    rows: list[AlertRow] = []
-    async for row in _list_rows(store, True):
-        if len(rows) == GROUPED_MAX:
-            return AlertCauses(_build_causes(rows), False)
-        rows.append(row)
-    return AlertCauses(_build_causes(rows), True)
+    found: list[AlertRow] = []
+    async with aclosing(iterate_alert_rows(store, open_only=True)) as rows:
+        async for row in rows:
+            if len(found) == GROUPED_MAX:
+                return AlertCauses(_build_causes(found), False)
+            found.append(row)
+    return AlertCauses(_build_causes(found), True)
 
 
-async def _list_rows(store: StateStore, open_only: bool) -> AsyncIterator[AlertRow]:
+async def iterate_alert_rows(store: StateStore, *, open_only: bool) -> AsyncGenerator[AlertRow]:
+    """Iterate over alerts in the order of their opening, read page by page. Raises StoreError."""
     after = 0
     while page := await store.alerts(open_only=open_only, after=after, limit=PAGE):
         for row in page:
@@ -83,10 +87,5 @@ async def _list_rows(store: StateStore, open_only: bool) -> AsyncIterator[AlertR
 
 
 def _build_causes(rows: list[AlertRow]) -> tuple[AlertCause, ...]:
-    return tuple(map(_build_cause, summarize_alerts(rows)))
-
-
-def _build_cause(group: AlertGroup) -> AlertCause:
-    fields = msgspec.structs.asdict(group)
-    times = {"first_at": as_datetime(group.first_at), "last_at": as_datetime(group.last_at)}
-    return AlertCause(**{**fields, **times}, command=format_next_command(group))
+    groups = summarize_alerts(rows)
+    return tuple(build_output(AlertCause, group, command=format_next_command(group)) for group in groups)

@@ -1,6 +1,7 @@
 """Loads what the explanation of a task needs: its history, its alert, the processes, Agents and limits of its store."""
 
 from collections.abc import Iterator
+from contextlib import aclosing
 from datetime import datetime
 
 import msgspec
@@ -10,10 +11,9 @@ from ..explain.task import Explanation, explain
 from ..model import AlertRow, Instant, Loaded, StepKind, TaskState
 from ..store.contract import StateStore
 from ..store.readable import legible_task
+from .alerts import iterate_alert_rows
 from .payload_record import ShownRecord, read_record
 from .task_view import load_tasks_ahead
-
-ALERTS_PAGE = 1_000
 
 
 class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,12 +67,10 @@ async def load_explanation(store: StateStore, loaded: Loaded) -> tuple[Loaded, E
 
 
 async def _find_alert(task_no: int, store: StateStore) -> AlertRow | None:
-    after = 0
-    while page := await store.alerts(open_only=True, after=after, limit=ALERTS_PAGE):
-        for alert in page:
+    async with aclosing(iterate_alert_rows(store, open_only=True)) as alerts:
+        async for alert in alerts:
             if alert.task_no == task_no:
                 return alert
-        after = page[-1].no
     return None
 
 

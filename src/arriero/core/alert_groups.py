@@ -4,7 +4,7 @@ Each task keeps an open alert of its own (I26). Only what sinks, lists and ``arr
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -52,11 +52,7 @@ def find_group(row: AlertRow) -> GroupKey | None:
 
 def group_rows(rows: Iterable[AlertRow]) -> list[list[AlertRow]]:
     """Put alerts of one cause together that the same sinks know, in the order of their first ones."""
-    groups: defaultdict[object, list[AlertRow]] = defaultdict(list)
-    for row in rows:
-        key = find_group(row)
-        groups[row.no if key is None else (key, row.told)].append(row)
-    return list(groups.values())
+    return _put_together(rows, lambda row: row.told)
 
 
 def summarize_groups(rows: Iterable[AlertRow]) -> list[AlertGroup]:
@@ -66,12 +62,17 @@ def summarize_groups(rows: Iterable[AlertRow]) -> list[AlertGroup]:
 
 def summarize_alerts(rows: Iterable[AlertRow]) -> list[AlertGroup]:
     """Summarize all open alerts by cause, the largest group first. One whose remedy is its own is a group alone."""
+    found = [_summarize(members) for members in _put_together(rows, lambda row: None)]
+    return sorted(found, key=lambda group: (-group.count, group.first_at))
+
+
+def _put_together(rows: Iterable[AlertRow], read_more: Callable[[AlertRow], object]) -> list[list[AlertRow]]:
+    """Put alerts of one cause together. ``read_more``: what else they must have in common."""
     groups: defaultdict[object, list[AlertRow]] = defaultdict(list)
     for row in rows:
         key = find_group(row)
-        groups[row.no if key is None else key].append(row)
-    found = [_summarize(members) for members in groups.values()]
-    return sorted(found, key=lambda group: (-group.count, group.first_at))
+        groups[row.no if key is None else (key, read_more(row))].append(row)
+    return list(groups.values())
 
 
 def format_next_command(group: AlertGroup) -> str:
