@@ -18,7 +18,7 @@ TORTURE := \
 # Tests that open no store and start no process. tests/store/test_readable.py is about rows as values.
 PURE := tests/core tests/audit tests/explain tests/declare tests/store/test_readable.py tests/test_layering.py \
   tests/test_exports.py tests/test_diagrams.py tests/test_codec.py tests/test_config.py tests/test_config_trust.py \
-  tests/test_escaping.py tests/test_traceback_capture.py tests/test_rate_limited_log.py
+  tests/test_escaping.py tests/test_person_names.py tests/test_traceback_capture.py tests/test_rate_limited_log.py
 
 # What other versions of Python and of packages could break: each module and extra, types, stores, the server, schedules, the CLI.
 SHORT := tests/test_extras.py tests/test_codec.py tests/declare tests/core/test_schedule_instants.py tests/core/test_schedules.py \

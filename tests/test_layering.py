@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "loopback",
         "loops",
         "payload_types",
+        "person_names",
         "plain_values",
         "processes",
         "public_texts",

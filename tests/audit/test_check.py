@@ -999,6 +999,12 @@ def a_verb_counts_its_own_person_as_an_approver(story: Story) -> None:
     act["approved_by"] = [act["by"]]
 
 
+@violates("I77")
+def a_verb_counts_a_name_in_letters_of_another_script_as_a_second_person(story: Story) -> None:
+    act = story.event("held", "operator.action")
+    act["by"], act["approved_by"] = "ace", ["\u0430\u0441\u0435"]
+
+
 # --- schedules
 @violates("I75")
 def a_schedule_runs_an_instant_twice(story: Story) -> None:

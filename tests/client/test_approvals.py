@@ -49,6 +49,19 @@ async def test_a_name_that_people_read_as_the_same_is_the_same_person(shop: Shop
         assert (await task.view()).state in ("compensating", "compensated")
 
 
+async def test_a_name_in_letters_of_another_script_is_no_second_person(shop: Shop) -> None:
+    async with opened(shop) as world:
+        task = await world.app.submit(shop.order("good", 1), delay=60)
+        for by in ("ace", "\u0430\u0441\u0435", "ACE "):
+            with pytest.raises(ApprovalNeeded):
+                await task.cancel(by=by, reason="alone")
+        for by in ("a\u200bce", "\u0430ce"):
+            with pytest.raises(InvalidInput, match="by .* (ZERO WIDTH SPACE|CYRILLIC SMALL LETTER A)"):
+                await task.cancel(by=by, reason="alone")
+        assert (await task.view()).state == "pending"
+        await task.cancel(**BO)
+
+
 async def test_a_verb_without_a_setting_needs_one_person(shop: Shop) -> None:
     async with opened(shop) as world:
         task = await world.app.submit(shop.order("good", 1), delay=60)

@@ -66,8 +66,10 @@ async def test_the_users_own_function_says_who_acts() -> None:
         body = {"name": "ci", "scopes": ["read"]}
         made = await http.post("/v1/tokens", json=body, headers={"X-Session": "ana"})
         assert made.json()["about"]["created_by"] == "ana"
-        for name in ("nobody", "", " "):
-            assert (await http.post("/v1/tokens", json=body, headers={"X-Session": name})).status_code == 401
+        for name in ("nobody", "", " ", "a\xadna"):
+            refused = await http.post("/v1/tokens", json=body, headers={"X-Session": name.encode("latin-1")})
+            assert refused.status_code == 401
+        assert "U+00AD SOFT HYPHEN, which cannot be seen" in refused.json()["detail"]
         evil = {"X-Session": "ana", "Origin": "https://evil.test"}
         assert (await http.post("/v1/tokens", json=body, headers=evil)).status_code == 403
 

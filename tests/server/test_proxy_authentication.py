@@ -68,6 +68,8 @@ async def test_an_address_that_is_told_in_a_header_is_not_the_peer_s() -> None:
         ((b"x-user", b"\xff"),),
         ((b"x-user", b"a" * 300),),
         ((b"x-user", b"a\x01b"),),
+        ((b"x-user", "a\u200bna".encode()),),
+        ((b"x-user", "\u0430na".encode()),),
     ],
 )
 async def test_a_header_that_names_nobody_or_two_lets_nobody_enter(headers: tuple[tuple[bytes, bytes], ...]) -> None:

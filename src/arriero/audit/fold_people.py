@@ -17,6 +17,7 @@ from ..events.task import (
     TaskAssigned,
 )
 from ..model import StepState, TaskState, Turn, Verb
+from ..person_names import list_skeletons
 from ..verb_rules import VERB_RULES
 from .fold import ENDED, STEP_IS_OPEN, StepFold, TaskFold
 from .fold_apps import assign_app
@@ -61,8 +62,13 @@ def _approve(task: TaskFold, event: OperatorApproval) -> None:
 
 def _judge_approvers(task: TaskFold, event: OperatorAction) -> None:
     names = (*event.approved_by, event.by)
-    if len(set(names)) < len(names):
-        task.convict("I77", f"{event.verb} counts a person twice: {', '.join(names)}")
+    known: set[str] = set()
+    for name in names:
+        skeletons = list_skeletons(name)
+        if known & skeletons:
+            task.convict("I77", f"{event.verb} counts a person twice: {', '.join(names)}")
+            break
+        known |= skeletons
     for name in event.approved_by:
         if (event.verb, name) not in task.approvals:
             task.convict("I77", f"{event.verb} is recorded as approved by {name}, who did not approve it")

@@ -25,7 +25,7 @@ from ..store.contract import StateStore
 from ..tokens import NewToken, TokenRow
 from .row_shapes import to_datetime
 from .session import Session
-from .verb_commands import check_signature
+from .verb_commands import check_signature, check_signer
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class Tokens:
             expires_in: seconds or timedelta; None: never.
         Raises: InvalidInput - no fit name, scope or duration, or nobody signs; StoreError.
         """
-        check_id(name, "name of a token")
+        check_signer(name, "name of a token")
         if not name.strip():
             raise InvalidInput("the name of a token is blank; it signs what its holder does")
         wanted = check_scopes(scopes)

@@ -26,7 +26,14 @@ def check_signature(by: str, reason: str) -> tuple[str, str]:
     for name, value in (("by", by), ("reason", reason)):
         if not isinstance(value, str) or not value.strip():
             raise InvalidInput(f"{name} is {value!r}; a verb says who asks for it and why")
-    return codec.check_id(by, "by"), codec.recordable_text(reason)
+    return check_signer(by, "by"), codec.recordable_text(reason)
+
+
+def check_signer(name: object, what: str) -> str:
+    """Check the name of who signs. Raises InvalidInput."""
+    from ..person_names import check_person  # only who signs pays for loading its tables
+
+    return check_person(name, what)
 
 
 def require_readable(loaded: Loaded) -> Loaded:

@@ -4,7 +4,6 @@ The first persons change nothing but the task's history, which keeps their appro
 verb that is carried out on the task ends all approvals before it.
 """
 
-import unicodedata
 from typing import Any
 
 import msgspec
@@ -14,28 +13,32 @@ from ..commands import Operate
 from ..errors import UnreadableRow
 from ..events import Event, UnreadableEvent, read_events
 from ..events.task import OperatorAction, OperatorApproval
+from ..person_names import list_skeletons
 from .changes import Refused, Rows
 
 
 def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
     """List who else has approved what a command asks for, since the last verb on the task; each person once.
 
-    Names that people would read as the same one (``ana``, ``Ana``, ``ana `` with a space) are one person.
+    Names that people may read as the same one (``ana``, ``Ana``, ``ana `` with a space, ``ana`` in Cyrillic letters) are one person.
     """
     if command.persons <= 1:
         return ()
     wanted = encode_request(command)
     found: list[str] = []
-    known = {_fold_name(command.by)}
+    known = set(list_skeletons(command.by))
     for text in rows.people_commits(command.task_no, command.approved_since):
         for event in reversed(_read_commit(text, command.task_no)):
             if isinstance(event, OperatorAction):
                 return tuple(reversed(found))
-            if not isinstance(event, OperatorApproval) or _fold_name(event.by) in known:
+            if not isinstance(event, OperatorApproval):
+                continue
+            skeletons = list_skeletons(event.by)
+            if known & skeletons:
                 continue
             if (event.verb, event.incarnation, event.request) == (command.verb, command.incarnation, wanted):
                 found.append(event.by)
-                known.add(_fold_name(event.by))
+                known |= skeletons
     return tuple(reversed(found))
 
 
@@ -46,10 +49,6 @@ def _read_commit(text: str, task_no: int) -> list[Event | UnreadableEvent]:
     except (msgspec.MsgspecError, UnicodeError):
         what = f"column events of table history, in a commit of task number {task_no}"
         raise UnreadableRow(what, table="history", column="events", task_no=task_no) from None
-
-
-def _fold_name(name: str) -> str:
-    return unicodedata.normalize("NFKC", name).strip().casefold()
 
 
 def refuse_lonely_verb(command: Operate, task_id: str, state: str, approvers: tuple[str, ...]) -> Refused | None:

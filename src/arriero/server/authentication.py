@@ -5,6 +5,8 @@ from typing import Protocol
 
 from starlette.requests import Request
 
+from ..errors import InvalidInput
+from ..person_names import check_person
 from .calls import Caller
 from .gate_problems import build_credential_problem
 
@@ -43,4 +45,8 @@ class FunctionAuthenticator:
             raise build_credential_problem("no valid credential was sent", given="authorization" in request.headers)
         if not caller.name.strip():
             raise build_credential_problem("the caller has no name, by which acts could be signed")
+        try:
+            check_person(caller.name, "name of the caller")
+        except InvalidInput as error:
+            raise build_credential_problem(str(error)) from None
         return caller

@@ -9,9 +9,9 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from starlette.requests import Request
 
-from ..codec import check_id
 from ..errors import InvalidInput
 from ..loopback import parse_address
+from ..person_names import check_person
 from .authentication import Authenticator
 from .calls import Caller
 from .gate_problems import build_credential_problem
@@ -68,6 +68,8 @@ def _read_name(values: list[str], header: str) -> str:
     if len(values) != 1 or not values[0].strip():
         raise build_credential_problem(f"the proxy named no caller, or two, in the header {header}", given=bool(values))
     try:
-        return check_id(values[0].strip().encode("latin-1").decode(), "name of the caller")
-    except (InvalidInput, UnicodeDecodeError):
-        raise build_credential_problem(f"the header {header} holds no name") from None
+        return check_person(values[0].strip().encode("latin-1").decode(), "name of the caller")
+    except UnicodeDecodeError:
+        raise build_credential_problem(f"the header {header} holds no name in UTF-8") from None
+    except InvalidInput as error:
+        raise build_credential_problem(f"the header {header} holds no fit name: {error}") from None
