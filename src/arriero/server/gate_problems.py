@@ -27,6 +27,12 @@ NOT_HTTP = declare_problem(
     "What came is no request of HTTP/1.1",
     "Correct the program that sends it: RFC 9112 says how a request looks.",
 )
+PARTS_TOO_SMALL = declare_problem(
+    "parts-too-small",
+    400,
+    "The body comes in parts that are too small",
+    "Send larger chunks: collect what is written, and send it when there are some kilobytes.",
+)
 TOO_MANY_CONNECTIONS = declare_problem(
     "too-many-connections",
     503,

@@ -1,30 +1,74 @@
 """HTTP/1.1 protocol of one connection: malformed requests and excess connections get problem documents; no connection waits for ever.
 
-uvicorn answers both with plain text. Here the answers have the headers of all others, and are counted.
+uvicorn answers both with plain text. Here the answers have the headers of all others, and are counted. uvicorn parses all that was
+read in one turn of the event loop; here a ``ParsingQueue`` says when a bounded part of it is parsed. Meanwhile nothing is read.
 """
 
 import asyncio
+import logging
 import sys
 from typing import Any
 
 import h11
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .gate_problems import HEADERS_TOO_LARGE, NOT_HTTP, TOO_MANY_CONNECTIONS
+from .gate_problems import HEADERS_TOO_LARGE, NOT_HTTP, PARTS_TOO_SMALL, TOO_MANY_CONNECTIONS
+from .lingering import LingeringTransport
+from .metered_connection import PART_BYTES_MIN, PARTS_FREE, MeteredConnection, TinyParts
+from .parsing_queue import ParsingQueue
 from .problems import Problem
 from .security_middleware import SecurityMiddleware
+
+# Without the warning that uvicorn logs for each malformed request: they are counted as problems.
+protocol_log = logging.getLogger("arriero.server.protocol")
+protocol_log.setLevel(logging.ERROR)
 
 HEADER_SECONDS_MAX = (
     15.0  # until the headers of a request have arrived: connections that send nothing are a cheap attack
 )
 
 
-class PatientProtocol(H11Protocol):
-    """Closes a connection whose next request does not come in time. uvicorn waits for ever once a first byte has come."""
+class HoldingFlow(FlowControl):
+    """Reads nothing while a connection is held because more has come than was parsed, whatever uvicorn asks for."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self._is_held = self._is_paused = False
+
+    def hold(self, *, is_held: bool) -> None:
+        """Hold the connection, or let it read again if uvicorn has not paused it."""
+        self._is_held = is_held
+        self._apply()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        self._apply()
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        self._apply()
+
+    def _apply(self) -> None:
+        (super().pause_reading if self._is_held or self._is_paused else super().resume_reading)()
+
+
+class PatientProtocol(H11Protocol):
+    """Closes a connection whose next request does not come in time. uvicorn waits for ever once a first byte has come.
+
+    Args:
+        queue: of all connections of the server.
+    """
+
+    conn: MeteredConnection
+    flow: HoldingFlow
+
+    def __init__(self, *args: Any, queue: ParsingQueue, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn = MeteredConnection(self.config.h11_max_incomplete_event_size or 0)
+        self.logger = protocol_log
+        self._queue = queue
         self._header_timer: asyncio.TimerHandle | None = None
         self._application = self.app
         self._security: SecurityMiddleware = self.config.app.security  # type: ignore[union-attr]  # an ApiServer
@@ -34,16 +78,37 @@ class PatientProtocol(H11Protocol):
         )  # uvicorn would answer with plain text
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        super().connection_made(transport)
+        self._lingering = LingeringTransport(transport, lambda: self.conn.awaits_body, self.loop.call_later)
+        super().connection_made(self._lingering)
+        self.flow = HoldingFlow(self._lingering)
         self._watch_header()
 
     def data_received(self, data: bytes) -> None:
+        if self._lingering.is_lingering:
+            self._lingering.discard(len(data))
+            return
+        self._unset_keepalive_if_required()
+        self.conn.receive_data(data)
+        if self not in self._queue:
+            self._queue.offer(self)
+        self.flow.hold(is_held=self in self._queue)
+
+    def handle_events(self) -> None:
+        """Parse a bounded part of what has come. The queue continues with what is left."""
+        if self.transport.is_closing():
+            return
         self.app = self._refuse_for_now if self._is_too_many() else self._application
-        super().data_received(data)
+        self.conn.begin_visit()
+        super().handle_events()
+        if self.conn.is_held and not self.transport.is_closing():
+            self._queue.add(self)
+        self.flow.hold(is_held=self in self._queue)
         self._watch_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()
+        self._queue.remove(self)
+        self._lingering.stop()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -51,6 +116,9 @@ class PatientProtocol(H11Protocol):
         error = sys.exception()
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == HEADERS_TOO_LARGE.status:
             problem = Problem(HEADERS_TOO_LARGE, "the headers are larger than the server reads; nothing was done")
+        elif isinstance(error, TinyParts):
+            detail = f"after {PARTS_FREE:,} parts of a body, they must have {PART_BYTES_MIN} bytes on average; nothing was done"
+            problem = Problem(PARTS_TOO_SMALL, detail)
         else:
             problem = Problem(NOT_HTTP, "the request is not HTTP/1.1 as RFC 9112 has it; nothing was done")
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else an answer is on its way
@@ -60,6 +128,9 @@ class PatientProtocol(H11Protocol):
             )
             for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
+        if self.cycle is not None:  # its application must not answer, too
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.close()
 
     def _is_too_many(self) -> bool:

@@ -14,6 +14,7 @@ from .application import ApiServer
 from .connection_limits import ConnectionLimits, LimitedListener
 from .gate_problems import TOO_MANY_CONNECTIONS
 from .http_protocol import PatientProtocol
+from .parsing_queue import ParsingQueue
 
 logger = logging.getLogger("arriero.server")
 
@@ -31,7 +32,18 @@ class LoopServer(uvicorn.Server):
         self.serves = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Accept connections. uvicorn's own start cannot give its protocol what all connections share."""
+        loop = asyncio.get_running_loop()
+        queue = ParsingQueue(loop.call_soon)
+
+        def make_protocol() -> PatientProtocol:
+            return PatientProtocol(self.config, self.server_state, {}, queue=queue)
+
+        self.servers = [
+            await loop.create_server(make_protocol, sock=listener, ssl=self.config.ssl, backlog=self.config.backlog)
+            for listener in sockets or ()
+        ]
+        self.started = True
         self.serves.set()
 
     @contextmanager
@@ -57,25 +69,24 @@ class HttpServer:
             self._refusals.tell("refused", f"a connection was closed: {limits.accepted} are open; {REMEDY}")
 
         listener.limit(limits.accepted, note_refused)
-        self._server = LoopServer(
-            uvicorn.Config(
-                application,
-                http=PatientProtocol,
-                ws="none",
-                lifespan="off",
-                loop="none",
-                log_config=None,
-                access_log=False,  # ours writes no query
-                proxy_headers=False,  # a header must not say from which address a request comes
-                server_header=False,
-                limit_concurrency=limits.served,
-                backlog=512,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=REQUESTS_END_SECONDS_MAX,
-                h11_max_incomplete_event_size=INCOMPLETE_REQUEST_BYTES_MAX,
-                ssl_context_factory=None if certificate is None else lambda config, default: certificate,
-            )
+        self.config = uvicorn.Config(
+            application,
+            http=PatientProtocol,
+            ws="none",
+            lifespan="off",
+            loop="none",
+            log_config=None,
+            access_log=False,  # ours writes no query
+            proxy_headers=False,  # a header must not say from which address a request comes
+            server_header=False,
+            limit_concurrency=limits.served,
+            backlog=512,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=REQUESTS_END_SECONDS_MAX,
+            h11_max_incomplete_event_size=INCOMPLETE_REQUEST_BYTES_MAX,
+            ssl_context_factory=None if certificate is None else lambda config, default: certificate,
         )
+        self._server = LoopServer(self.config)
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
