@@ -1,7 +1,7 @@
 """Programs outside of Python over HTTP: they take requests and report, and each refusal has its own type."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -9,12 +9,14 @@ import httpx2
 import pytest
 from runtime_world import Machine, session_of, until, within
 from server_world import TOKENS, ServerWorld, open_server
+from starlette.requests import Request
 
 from arriero import Agent, App, Attempt, Supervision, workflow
 from arriero.client.remote_agents import RemoteAgents, RemoteReport
 from arriero.errors import StoreError
 from arriero.runtime.settings import ROLES
 from arriero.server.application import ApiServer
+from arriero.server.calls import Caller, HttpCall
 from arriero.server.problems import UNAUTHENTICATED, Problem
 from arriero.server.routes.agent_requests import TakeBody, TakenResponse
 from arriero.server.shutdown_signal import ShutdownSignal
@@ -39,6 +41,12 @@ async def serving(machine: Machine) -> AsyncIterator[ServerWorld]:
     async with app.running(roles=ROLES), open_server(app, opened=False) as world:
         world.http.headers["Authorization"] = f"Bearer {TOKENS['agent:bank']}"
         yield world
+
+
+def build_call(world: ServerWorld, confirm: Callable[[float], Awaitable[None]]) -> HttpCall:
+    """A call of the Agent whose token is confirmed by a function."""
+    caller = Caller("bank", frozenset({"agent:bank"}))
+    return HttpCall(world.app, caller, b"", Request({"type": "http", "headers": []}), ShutdownSignal(), confirm)
 
 
 async def submit(world: ServerWorld, cents: int = 5) -> Any:
@@ -218,7 +226,7 @@ async def test_a_token_that_was_revoked_during_a_poll_is_given_nothing(machine: 
             asked.append(seconds)
             raise Problem(UNAUTHENTICATED, "revoked")
 
-        response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(), ShutdownSignal(), refuse)
+        response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(), build_call(world, refuse))
 
         async def never() -> dict[str, Any]:
             await asyncio.Event().wait()
@@ -246,7 +254,7 @@ async def poll(world: ServerWorld, gone: asyncio.Event, sent: list[Any]) -> None
         sent.append(message)
 
     response = TakenResponse(
-        RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=30), ShutdownSignal(), admit
+        RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=30), build_call(world, admit)
     )
     await response({"type": "http"}, receive, send)
 
@@ -284,7 +292,7 @@ async def test_a_request_whose_answer_could_not_be_written_goes_to_the_next_prog
                 raise OSError("the connection is closed")
 
         response = TakenResponse(
-            RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=15), ShutdownSignal(), admit
+            RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=15), build_call(world, admit)
         )
         with pytest.raises(OSError, match="closed"):
             await within(response({"type": "http"}, receive, send))

@@ -301,26 +301,3 @@ def _build_policy(step: StepRow) -> ShownPolicy:
         supervision.complete_within_factor,
         policy.extend_max,
     )
-
-
-def withhold_payloads(task: ShownTask) -> ShownTask:
-    """Leave out what only those may see who may read payloads: arguments, results, outputs, checkpoints, details of failures."""
-    return msgspec.structs.replace(
-        task,
-        arguments=msgspec.UNSET,
-        output=msgspec.UNSET,
-        record=msgspec.UNSET,
-        steps=tuple(map(_withhold_payloads_of_step, task.steps)),
-    )
-
-
-def _withhold_payloads_of_step(step: ShownStep) -> ShownStep:
-    failure = step.failure
-    return msgspec.structs.replace(
-        step,
-        arguments=msgspec.UNSET,
-        asked=msgspec.UNSET,
-        result=msgspec.UNSET,
-        checkpoint=msgspec.UNSET,
-        failure=None if failure is None else msgspec.structs.replace(failure, details=None),
-    )

@@ -1,7 +1,7 @@
 """One authenticated request, as the functions of the routes see it."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import Depends
@@ -11,12 +11,13 @@ from ..client.client import Client
 from ..client.session import Session
 from ..errors import InvalidInput
 from ..strict_json import refuse_doubtful_json
+from .answers import Payloads
 from .problems import INVALID_JSON, NOT_OPEN, Problem
-from .scopes import may_read_payloads, may_read_reasons
+from .scopes import may_read_payloads
 from .shutdown_signal import ShutdownSignal
+from .withholding import withhold
 
 T = TypeVar("T")
-Payloads = Literal["included", "withheld"]
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -80,19 +81,17 @@ class HttpCall:
         return root
 
     @property
-    def may_read_payloads(self) -> bool:
-        """Returns True if the caller gets arguments, results and outputs."""
-        return may_read_payloads(self.caller.scopes)
-
-    @property
-    def may_read_reasons(self) -> bool:
-        """Returns True if the caller gets the reasons of failures, and not only what customers may read of them."""
-        return may_read_reasons(self.caller.scopes)
-
-    @property
     def payloads(self) -> Payloads:
         """Value of ``payloads`` in an answer."""
-        return "included" if self.may_read_payloads else "withheld"
+        return "included" if may_read_payloads(self.caller.scopes) else "withheld"
+
+    def encode(self, answer: Any) -> bytes:
+        """Encode what a route answers, without what the caller may not read."""
+        return msgspec.json.encode(self.show(answer))
+
+    def show(self, answer: T) -> T:
+        """Return an answer without what the caller may not read: see ``withholding``."""
+        return withhold(answer, self.caller.scopes)
 
     def read(self, kind: type[T]) -> T:
         """Read the body as a Struct. Raises Problem - no JSON, doubtful JSON (``strict_json``), or another shape."""
@@ -112,8 +111,3 @@ async def _get_call(request: Request) -> HttpCall:  # FastAPI would run a plain 
 
 
 Call = Annotated[HttpCall, Depends(_get_call)]
-
-
-def encode_answer(value: Any) -> bytes:
-    """Encode what a route answers."""
-    return msgspec.json.encode(value)

@@ -22,7 +22,7 @@ from starlette.types import Scope as AsgiScope
 from ..client.client import Client
 from ..errors import DefinitionError
 from .authentication import Authenticator
-from .calls import Caller, HttpCall, encode_answer
+from .calls import Caller, HttpCall
 from .paths import read_id
 from .problems import FORBIDDEN, INVALID_REQUEST, NOT_OPEN, Problem, ProblemType
 from .rate_limits import RateLimits, RatePolicy
@@ -297,11 +297,11 @@ def _build_endpoint(operation: Operation) -> Function:
     """Wrap the function of an operation, so that a Struct that it answers with becomes a response."""
 
     @functools.wraps(operation.function)
-    async def answer(*args: Any, **kwargs: Any) -> Response:
-        value = await operation.function(*args, **kwargs)
+    async def answer(call: HttpCall, *args: Any, **kwargs: Any) -> Response:
+        value = await operation.function(call, *args, **kwargs)
         if isinstance(value, Response):
             return value
-        body = b"" if value is None else encode_answer(value)
+        body = b"" if value is None else call.encode(value)
         return Response(body, operation.status, media_type=None if value is None else "application/json")
 
     return answer

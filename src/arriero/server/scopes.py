@@ -1,5 +1,7 @@
 """Scopes of a token, and what each route needs. Deny is the default: a route without a need is refused at start-up."""
 
+from collections.abc import Set as AbstractSet
+
 import msgspec
 
 from ..tokens import AGENT_PREFIX, ANY_AGENT, Scope
@@ -24,12 +26,12 @@ class Needs(msgspec.Struct, frozen=True):
     public: str = ""
 
 
-def may_read_payloads(held: frozenset[str]) -> bool:
+def may_read_payloads(held: AbstractSet[str]) -> bool:
     """Return True if a caller with these scopes gets arguments, results and outputs."""
     return Scope.READ_PAYLOADS in held or Scope.ADMIN in held
 
 
-def may_read_reasons(held: frozenset[str]) -> bool:
+def may_read_reasons(held: AbstractSet[str]) -> bool:
     """Return True if a caller with these scopes gets the reasons of failures, which are written for operators."""
     return Scope.READ in held or Scope.ADMIN in held
 

@@ -1,7 +1,7 @@
 """Requests of Agents outside of Python: their programs take them and report how they ended."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ...client.remote_agents import BATCH_MAX, AttemptTerm, RemoteAgents, RemoteReport, RemoteRequest
 from ...errors import AgentRequestRefused, ArrieroError
-from ..calls import Call, HttpCall, encode_answer
+from ..calls import Call, HttpCall
 from ..gate_problems import build_shutdown_problem
 from ..parameters import AgentName
 from ..problems import (
@@ -25,7 +25,6 @@ from ..problems import (
 )
 from ..routing import RouteGroup
 from ..scopes import AGENT
-from ..shutdown_signal import ShutdownSignal
 
 agent_requests = RouteGroup("agent requests")
 
@@ -135,7 +134,7 @@ class TakenResponse(Response):
     """Waits for requests and answers with them. They count as delivered once they are written to a caller who is still there.
 
     Args:
-        confirm: raises Problem if the caller's token is no longer valid. Called before requests are told to who waited long.
+        call: its ``confirm`` raises Problem if the caller's token is no longer valid, before requests are told to who waited long.
     """
 
     def __init__(
@@ -143,21 +142,19 @@ class TakenResponse(Response):
         agents: RemoteAgents,
         agent: str,
         body: TakeBody,
-        shutdown: ShutdownSignal,
-        confirm: Callable[[float], Awaitable[None]],
+        call: HttpCall,
     ) -> None:
         super().__init__()
         self._agents = agents
         self._agent = agent
         self._asked = body
-        self._shutdown = shutdown
-        self._confirm = confirm
+        self._call = call
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or stop waiting when the caller has gone. Raises Problem - also if the server is about to end."""
         loop = asyncio.get_running_loop()
         leaving = loop.create_task(_wait_until_gone(receive))
-        ending = loop.create_task(self._shutdown.wait())
+        ending = loop.create_task(self._call.shutdown.wait())
         answering = loop.create_task(self._answer(send, leaving))
         try:
             await asyncio.wait({leaving, ending, answering}, return_when=asyncio.FIRST_COMPLETED)
@@ -175,8 +172,8 @@ class TakenResponse(Response):
         began_at = asyncio.get_running_loop().time()
         with _translating_refusals():
             async with self._agents.taking(self._agent, self._asked.limit, self._asked.wait_seconds) as requests:
-                await self._confirm(asyncio.get_running_loop().time() - began_at)
-                body = encode_answer(TakeAnswer(requests))
+                await self._call.confirm(asyncio.get_running_loop().time() - began_at)
+                body = self._call.encode(TakeAnswer(requests))
                 if leaving.done():
                     raise asyncio.CancelledError  # nobody is there: the requests go to the next program
                 await _send_json(send, body)
@@ -225,7 +222,7 @@ _SUCCEEDED = {**_OF_TASK, "status": "succeeded", "result": {"number": "B-1"}}
     answer_example={"requests": [_REQUEST]},
 )
 async def take_requests(call: Call, agent: AgentName) -> Response:
-    return TakenResponse(_get_agents(call), agent, call.read(TakeBody), call.shutdown, call.confirm)
+    return TakenResponse(_get_agents(call), agent, call.read(TakeBody), call)
 
 
 @agent_requests.operation(

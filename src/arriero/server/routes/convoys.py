@@ -18,7 +18,8 @@ from ...client.convoy import (
     show_outcome,
 )
 from ...model import ConvoyVerb
-from ..calls import Call, HttpCall, Payloads
+from ..answers import Payloads
+from ..calls import Call
 from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
 from ..parameters import LIMIT, ConvoyKey, Cursor, Limit
 from ..problems import TASK_UNKNOWN, UNKNOWN_NAME, VERB_REFUSED
@@ -104,12 +105,9 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-def build_shown_convoy(call: HttpCall, view: ConvoyView) -> ShownConvoy:
-    """Build a convoy as it is shown; without the state of the key for who may not read payloads."""
-    fields = msgspec.structs.asdict(view)
-    if not call.may_read_payloads:
-        del fields["value"]
-    return ShownConvoy(**fields)
+def build_shown_convoy(view: ConvoyView) -> ShownConvoy:
+    """Build a convoy as it is shown."""
+    return ShownConvoy(**msgspec.structs.asdict(view))
 
 
 @convoys.operation(
@@ -138,7 +136,7 @@ async def list_convoys(
             if len(found) == limit:
                 position = write_cursor(store.store_id, listing, found[-1].no)
                 return ConvoyPageAnswer(tuple(found), position, call.payloads)
-            found.append(build_shown_convoy(call, view))
+            found.append(build_shown_convoy(view))
     return ConvoyPageAnswer(tuple(found), None, call.payloads)
 
 
@@ -157,7 +155,7 @@ async def show_convoy(
     limit: Annotated[int, Query(ge=1, le=NAMED_MAX, description="Tasks of each kind that it names at most.")] = NAMED,
 ) -> ConvoyAnswer:
     view = await call.client.convoy(key).view(limit=limit)
-    return ConvoyAnswer(build_shown_convoy(call, view), call.payloads)
+    return ConvoyAnswer(build_shown_convoy(view), call.payloads)
 
 
 # --- verbs
@@ -169,7 +167,7 @@ def _declare_verb(verb: ConvoyVerb, summary: str, body: type[ConvoyActRequest], 
         asked = call.read(body)
         convoy = call.client.convoy(key)
         outcome = await act(convoy, asked, call.caller.name)
-        view = build_shown_convoy(call, show_outcome(await convoy.view(), outcome))
+        view = build_shown_convoy(show_outcome(await convoy.view(), outcome))
         return ConvoyActAnswer(key, str(verb), "done", view, call.payloads)
 
     word = verb.replace("_", "-")

@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from ..calls import Call, encode_answer
+from ..calls import Call
 from ..openapi import build_openapi
 from ..routing import RouteGroup
 from ..scopes import ANY_TOKEN
@@ -24,5 +24,5 @@ async def show_document(call: Call) -> Response:
         document = build_openapi(call.request.app.routes)
         if call.root:
             document["servers"] = [{"url": call.root}]
-        state.openapi = encode_answer(document)
+        state.openapi = call.encode(document)
     return Response(state.openapi, media_type="application/json")

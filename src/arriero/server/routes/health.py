@@ -4,7 +4,7 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
-from ..calls import Call, encode_answer
+from ..calls import Call
 from ..routing import RouteGroup
 from ..scopes import Needs
 
@@ -40,4 +40,4 @@ async def show_liveness(call: Call) -> HealthAnswer:
 async def show_readiness(call: Call, request: Request) -> Response:
     obstacle = await request.app.readiness.find_obstacle()
     status, text = (503, "not-ready") if obstacle else (200, "ready")
-    return Response(encode_answer(HealthAnswer(text)), status, media_type="application/json")
+    return Response(call.encode(HealthAnswer(text)), status, media_type="application/json")

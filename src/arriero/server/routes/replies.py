@@ -9,7 +9,7 @@ was received. The id of an event lists the numbers that were sent on its connect
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import Header
@@ -19,6 +19,7 @@ from ...client.replies import ASK_SECONDS, ASK_SECONDS_MAX, build_status
 from ...codec import check_id
 from ...errors import StoreError
 from ...model import StatusRow
+from ..answers import Payloads
 from ..calls import Call, HttpCall
 from ..number_runs import format_runs, read_runs
 from ..parameters import LIMIT, Limit, QueueName
@@ -48,7 +49,7 @@ class ReplyPageAnswer(msgspec.Struct, frozen=True):
     """
 
     messages: tuple[ReplyMessage, ...]
-    payloads: Literal["included", "withheld"]
+    payloads: Payloads
 
 
 class AcknowledgeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,8 +83,8 @@ EXAMPLE = {
 )
 async def list_replies(call: Call, queue: QueueName, limit: Limit = LIMIT) -> ReplyPageAnswer:
     rows = await call.session.store.load_statuses(check_id(queue, "reply queue"), limit)
-    messages = tuple(ReplyMessage(row.no, build_event(call, row)) for row in rows)
-    return ReplyPageAnswer(messages, "included" if call.may_read_payloads else "withheld")
+    messages = tuple(build_message(call, row) for row in rows)
+    return ReplyPageAnswer(messages, call.payloads)
 
 
 @replies.operation(
@@ -163,19 +164,15 @@ async def iterate_events(call: HttpCall, queue: str) -> AsyncIterator[bytes]:
             yield b"" if rows else b": heartbeat\n\n"
         for row in rows[: UNACKNOWLEDGED_MAX - len(sent)]:
             sent.append(row.no)
-            yield format_event(format_runs(sent), str(row.kind), build_event(call, row))
+            yield format_event(format_runs(sent), str(row.kind), call.show(build_message(call, row)).event)
         wait = ASK_SECONDS if rows else min(wait * 1.5, ASK_SECONDS_MAX)
         if not rows:
             await clock.idle(asyncio.Event(), wait)
 
 
-def build_event(call: HttpCall, row: StatusRow) -> dict[str, Any]:
-    """Build the CloudEvent of a message, without what the caller may not read: its output, the reason of a failure."""
-    event = build_status(row, call.session.store.store_id).cloud_event()
-    withheld = {"output"} if not call.may_read_payloads else set()
-    withheld |= {"reason"} if not call.may_read_reasons else set()
-    event["data"] = {name: value for name, value in event["data"].items() if name not in withheld}
-    return event
+def build_message(call: HttpCall, row: StatusRow) -> ReplyMessage:
+    """Build a message from its row."""
+    return ReplyMessage(row.no, build_status(row, call.session.store.store_id).cloud_event())
 
 
 def format_event(event_id: str, kind: str, data: dict[str, Any]) -> bytes:

@@ -11,7 +11,8 @@ from ...client.named_calls import build_named_call
 from ...client.schedules import AskedRun, Schedules, ScheduleView, build_schedule_view, choose_app_of_schedule
 from ...client.verb_commands import check_signature
 from ...schedules import ScheduleRow
-from ..calls import Call, HttpCall, Payloads
+from ..answers import Payloads
+from ..calls import Call, HttpCall
 from ..parameters import OfApp, ScheduleName
 from ..problems import INVALID_ARGUMENTS, UNKNOWN_NAME, UNKNOWN_WORKFLOW, VERB_REFUSED
 from ..routing import RouteGroup
@@ -115,17 +116,11 @@ EXAMPLE: dict[str, Any] = {
     "paused_by": "",
     "pause_reason": "",
 }
-NO_ARGUMENTS = msgspec.Raw(b"null")
 RUN_EXAMPLE = {"at": "2026-11-20T03:00:00Z", "task_id": "shop/nightly@2026-11-20T03:00:00Z", "outcome": "submitted"}
 
 
-def _withhold_arguments(call: HttpCall, view: ScheduleView) -> ScheduleView:
-    return view if call.may_read_payloads else msgspec.structs.replace(view, arguments=NO_ARGUMENTS)
-
-
 def _build_list(call: HttpCall, rows: Iterable[ScheduleRow]) -> ScheduleListAnswer:
-    views = (_withhold_arguments(call, build_schedule_view(row)) for row in rows)
-    return ScheduleListAnswer(tuple(views), call.payloads)
+    return ScheduleListAnswer(tuple(map(build_schedule_view, rows)), call.payloads)
 
 
 # --- looking
@@ -183,7 +178,7 @@ async def add_schedule(call: Call) -> ScheduleVerbAnswer:
         for name in ("cron", "timezone", "every", "at", "overlap", "catch_up", "jitter", "priority")
     }
     view = await call.client.schedules.add(asked.name, named, by=call.caller.name, reason=asked.reason, **options)
-    return ScheduleVerbAnswer("add", "done", _withhold_arguments(call, view), call.payloads)
+    return ScheduleVerbAnswer("add", "done", view, call.payloads)
 
 
 async def _choose(call: HttpCall, name: str, app: str | None) -> Schedules:
@@ -200,7 +195,7 @@ def _declare_verb(verb: str, summary: str, act: Act) -> None:
         asked, by = call.read(ScheduleVerbRequest), call.caller.name
         check_signature(by, asked.reason)
         view = await act(await _choose(call, name, asked.app), name, by, asked.reason)
-        return ScheduleVerbAnswer(verb, "done", _withhold_arguments(call, view), call.payloads)
+        return ScheduleVerbAnswer(verb, "done", view, call.payloads)
 
     run.__name__ = f"{verb}_schedule"
     schedules.operation(

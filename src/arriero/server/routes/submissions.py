@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,7 +18,8 @@ from ...failures import read_task_failure
 from ...public_texts import choose_public_text
 from ...store.contract import Ended
 from ...trace_context import parse_headers
-from ..calls import Call, HttpCall, encode_answer
+from ..answers import EndAnswer
+from ..calls import Call, HttpCall
 from ..parameters import IdempotencyKey, Prefer
 from ..paths import write_id
 from ..preferences import Preferences, read_preferences
@@ -80,24 +80,6 @@ class SubmissionBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tasks to start, 1 to 400. Each is accepted or refused by itself; those of one convoy keep their order."""
 
     tasks: list[Submission]
-
-
-class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """End of a task. A processed task has an ``output``; others have ``public``, ``reason``, ``step`` and ``code``.
-
-    ``public``: what a customer may read of the failure. ``reason``: for operators; empty if the token lacks the scope read.
-    ``payloads``: ``withheld`` if the token lacks the scope read-payloads; then there is no output.
-    """
-
-    state: str
-    ended_at: datetime | None = None
-    output: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    reason: str = ""
-    step: str = ""
-    code: str = ""
-    open_compensations: tuple[str, ...] = ()
-    payloads: str = "included"
-    public: str = ""
 
 
 class SubmissionAnswer(msgspec.Struct, frozen=True):
@@ -161,14 +143,14 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
         task = msgspec.structs.replace(task, end=build_end(ended, call))
     is_late = ended is None and preferences.is_asked
     status = 202 if is_late else 201 if answer.created else 200
-    return _respond(task, status, preferences, call.root)
+    return _respond(call, task, status, preferences)
 
 
-def _respond(task: SubmissionAnswer, status: int, preferences: Preferences, root: str) -> Response:
-    headers = {"Location": f"{root}/v1/tasks/{write_id(task.id)}"}
+def _respond(call: HttpCall, task: SubmissionAnswer, status: int, preferences: Preferences) -> Response:
+    headers = {"Location": f"{call.root}/v1/tasks/{write_id(task.id)}"}
     if applied := preferences.format_applied():
         headers["Preference-Applied"] = applied
-    return Response(encode_answer(task), status, headers, "application/json")
+    return Response(call.encode(task), status, headers, "application/json")
 
 
 @submissions.operation(
@@ -288,14 +270,14 @@ async def wait_until_shutdown(call: HttpCall, what: Coroutine[Any, Any, T]) -> T
 
 
 def build_end(ended: Ended, call: HttpCall) -> EndAnswer:
-    """Build how a task ended, as far as the caller may read it."""
+    """Build how a task ended."""
     task = ended.task
     failure = None if task.failure is None else read_task_failure(task.failure)
     details: dict[str, Any] = {}
     if failure is not None:
-        details = {"step": failure.step, "code": failure.code, "public": choose_public_text(failure, task.state)}
-        details["reason"] = failure.reason if call.may_read_reasons else ""
-    if call.may_read_payloads and task.output is not None:
+        details = {"step": failure.step, "code": failure.code, "reason": failure.reason}
+        details["public"] = choose_public_text(failure, task.state)
+    if task.output is not None:
         details["output"] = msgspec.Raw(task.output.encode())
     return EndAnswer(
         state=str(task.state),

@@ -10,14 +10,13 @@ from starlette.responses import Response
 
 from ...client.payload_record import read_record
 from ...client.row_shapes import build_output
-from ...client.task_explanation import ShownAct, ShownReason, ShownResult, list_results, load_explanation
+from ...client.task_explanation import ShownAct, ShownReason, list_results, load_explanation
 from ...client.task_shapes import (
     ListedTask,
     ShownTask,
     TaskContext,
     build_listed_task,
     build_shown_task,
-    withhold_payloads,
 )
 from ...client.task_verbs import load_task
 from ...client.task_view import load_tasks_ahead, read_holders, read_times
@@ -25,11 +24,11 @@ from ...codec import check_id
 from ...declare.attempt import as_datetime
 from ...events import decode_event_fields
 from ...explain.available_actions import AvailableAction
-from ...explain.task_situation import Reason
 from ...explain.timeline import IncarnationStart, Timeline
 from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
 from ...store.contract import Ended
-from ..calls import Call, HttpCall, Payloads, encode_answer
+from ..answers import ActionAnswer, EndAnswer, ExplanationAnswer, Payloads
+from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
 from ..parameters import LIMIT, Cursor, Limit, TaskId
 from ..paths import write_id
@@ -39,7 +38,7 @@ from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 from ..selections import TaskSelector, build_filter, build_selector
 from ..task_pages import Order, TaskRange, load_page, write_position
-from .submissions import EndAnswer, build_end, wait_until_ended
+from .submissions import build_end, wait_until_ended
 
 tasks = RouteGroup("tasks")
 
@@ -70,7 +69,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
         actor: who wrote it.
         incarnation: of the task.
         says: each event in plain words.
-        events: the events with all their fields; payloads are told by their hash.
+        events: the events with all their fields. Hashes of payloads are there for tokens with the scope read-payloads.
     """
 
     link: int
@@ -87,33 +86,6 @@ class HistoryAnswer(msgspec.Struct, frozen=True):
     entries: tuple[HistoryEntry, ...]
     next: str | None
     payloads: Payloads
-
-
-class ActionAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A verb: what it would do to the task now, and the members of its body that are needed; or why it would be refused."""
-
-    verb: str
-    does: str
-    path: str = ""
-    step: str = ""
-    needs: tuple[str, ...] = ()
-    refused: str = ""
-
-
-class ExplanationAnswer(msgspec.Struct, frozen=True):
-    """Reasons for the state of a task, the most important first; acts of people; verbs that would move it."""
-
-    id: str
-    workflow: str
-    state: str
-    incarnation: int
-    now: datetime
-    reasons: tuple[ShownReason, ...]
-    people: tuple[ShownAct, ...]
-    verbs: tuple[ActionAnswer, ...]
-    payloads: Payloads
-    results: tuple[ShownResult, ...] | msgspec.UnsetType = msgspec.UNSET
-    output: msgspec.Raw | msgspec.UnsetType | None = msgspec.UNSET
 
 
 LISTED_EXAMPLE = {
@@ -177,8 +149,6 @@ async def show_task(call: Call, task_id: TaskId) -> TaskAnswer:
     times = await read_times(store, loaded.task.task_no)
     context = TaskContext(times, await read_holders(loaded, store), store.now(), await read_record(loaded, store))
     shown = build_shown_task(loaded, context, await load_tasks_ahead(loaded, store))
-    if not call.may_read_payloads:
-        shown = withhold_payloads(shown)
     return TaskAnswer(**msgspec.structs.asdict(shown), payloads=call.payloads)
 
 
@@ -217,7 +187,7 @@ async def show_history(call: Call, task_id: TaskId, limit: Limit = LIMIT, cursor
     entries: list[HistoryEntry] = []
     async with aclosing(store.history(task.task_no)) as rows:  # type: ignore[type-var]  # each store's is a generator
         async for row in rows:
-            entry = _build_entry(timeline, row, may_read=call.may_read_payloads)
+            entry = _build_entry(timeline, row)
             if row.link <= after:
                 continue
             if len(entries) == limit:
@@ -227,22 +197,11 @@ async def show_history(call: Call, task_id: TaskId, limit: Limit = LIMIT, cursor
     return HistoryAnswer(tuple(entries), None, call.payloads)
 
 
-def _build_entry(timeline: Timeline, row: HistoryRow, *, may_read: bool) -> HistoryEntry:
+def _build_entry(timeline: Timeline, row: HistoryRow) -> HistoryEntry:
     told = [entry.says for entry in timeline.list_entries(row) if not isinstance(entry, IncarnationStart)]
-    events = decode_event_fields(row)
-    if not may_read:
-        events = [_withhold_payloads(event) for event in events]
-    return HistoryEntry(row.link, as_datetime(row.at), row.actor, timeline.incarnation, tuple(told), tuple(events))
-
-
-def _withhold_payloads(event: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what may hold payloads: details of failures, and what a person approved."""
-    if event.get("type") == "operator.approval":
-        return {name: value for name, value in event.items() if name != "request"}
-    failure = event.get("failure")
-    if not isinstance(failure, dict):
-        return event
-    return {**event, "failure": {name: value for name, value in failure.items() if name != "details"}}
+    return HistoryEntry(
+        row.link, as_datetime(row.at), row.actor, timeline.incarnation, tuple(told), tuple(decode_event_fields(row))
+    )
 
 
 @tasks.operation(
@@ -274,24 +233,19 @@ def _withhold_payloads(event: dict[str, Any]) -> dict[str, Any]:
 async def explain_task(call: Call, task_id: TaskId) -> ExplanationAnswer:
     loaded, explanation, now, _ = await load_explanation(call.session.store, await _find(call, task_id))
     task = loaded.task
-    may_read = call.may_read_payloads
     return ExplanationAnswer(
         task.task_id,
         task.workflow,
         str(task.state),
         task.incarnation,
         as_datetime(now),
-        tuple(_build_reason(reason, may_read=may_read) for reason in explanation.reasons),
+        tuple(build_output(ShownReason, reason) for reason in explanation.reasons),
         tuple(build_output(ShownAct, act) for act in explanation.acts),
         tuple(_build_action(call, task.task_id, action) for action in explanation.actions),
         call.payloads,
-        results=tuple(list_results(loaded)) if may_read else msgspec.UNSET,
-        output=msgspec.UNSET if not may_read else None if task.output is None else msgspec.Raw(task.output.encode()),
+        results=tuple(list_results(loaded)),
+        output=None if task.output is None else msgspec.Raw(task.output.encode()),
     )
-
-
-def _build_reason(reason: Reason, *, may_read: bool) -> ShownReason:
-    return build_output(ShownReason, reason) if may_read else build_output(ShownReason, reason, request="")
 
 
 def _build_action(call: HttpCall, task_id: str, action: AvailableAction) -> ActionAnswer:
@@ -325,8 +279,8 @@ async def show_result(
     ended = await _find_end(call, task, wait)
     if ended is None:
         found = EndAnswer(state=str(task.state), payloads=call.payloads)
-        return Response(encode_answer(found), 202, media_type="application/json")
-    return Response(encode_answer(build_end(ended, call)), media_type="application/json")
+        return Response(call.encode(found), 202, media_type="application/json")
+    return Response(call.encode(build_end(ended, call)), media_type="application/json")
 
 
 async def _find_end(call: HttpCall, task: TaskRow, wait: float) -> Ended | None:
