@@ -16,10 +16,11 @@ from store_world import TestClock, World, step
 from test_store_ledgers import Ledgers, entry
 from test_store_purging_by_name import NEVER, fill, on_key, purge
 
-from arriero import connect
+from arriero import StoreError, connect
 from arriero.commands import Process
 from arriero.model import ConvoyVerb, TaskState
 from arriero.store.contract import Purge
+from arriero.store.sqlite import connection
 from arriero.store.sqlite.inspection import file_facts
 from arriero.store.sqlite.store import SqliteStore
 
@@ -198,6 +199,31 @@ async def test_new_files_are_their_owners_alone(
     }
     assert file_facts(str(path)).readable == ()
     await store.close()
+
+
+@pytest.mark.parametrize("connects", [None, connect])
+async def test_a_file_that_a_link_names_before_it_is_there_is_its_owners_alone(
+    path: Path, careless: None, connects: Callable[[str], sqlite3.Connection] | None
+) -> None:
+    elsewhere = path.parent / "else where#1"
+    elsewhere.mkdir()
+    (path.parent / "second.db").symlink_to("else where#1/real.db")
+    path.symlink_to("second.db")
+    if connects is not None:
+        connects(f"sqlite:///{path}").close()
+    store = SqliteStore(str(path))
+    await store.open()
+    await store.register("somebody", 3.0)
+    modes = {file.name: mode(file) for file in elsewhere.iterdir()}
+    assert modes == {"real.db": 0o600, "real.db-wal": 0o600, "real.db-shm": 0o600}
+    await store.close()
+
+
+async def test_sqlite_itself_makes_no_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_make_private", lambda path: None)
+    with pytest.raises(StoreError, match="it cannot be opened: create its folder"):
+        await SqliteStore(str(path)).open()
+    assert list(path.parent.iterdir()) == []
 
 
 async def test_a_file_that_was_there_keeps_its_mode_and_the_doctor_is_told(path: Path, careless: None) -> None:

@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from .writers import Writing, begun_here, find_writing, remember
@@ -36,11 +37,16 @@ def is_busy(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
+def name_existing(path: str) -> str:
+    """Name a file to SQLite so that it makes none: its own would have the mode that the umask leaves."""
+    return f"{Path(path).absolute().as_uri()}?mode=rw"
+
+
 class CallerConnection(sqlite3.Connection):
     """Connection that ``arriero.connect`` gives. Its parameters are those of ``sqlite3.Connection``."""
 
     def __init__(self, path: str, **options: Any) -> None:
-        super().__init__(path, **options)
+        super().__init__(name_existing(path), uri=True, **options)
         self.path = path
         self._writing: Writing | None = None
         remember(self)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import ArrieroError, StoreError, UnreadableRow
 from ..task_filter import fold_text
-from .callers import CallerConnection
+from .callers import CallerConnection, name_existing
 from .writers import find_writing
 
 FILE_MODE = 0o600  # payloads of tasks are nobody else's business
@@ -54,7 +54,12 @@ def connect(path: str, *, query_only: bool = False) -> sqlite3.Connection:
     """A connection in autocommit mode; the caller says BEGIN."""
     _make_private(path)
     connection = sqlite3.connect(
-        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+        name_existing(path),
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        uri=True,
     )
     try:
         _make_fit(connection)
@@ -73,10 +78,11 @@ def connect(path: str, *, query_only: bool = False) -> sqlite3.Connection:
 def _make_private(path: str) -> None:
     """Make a file that is not there, readable for this user alone; SQLite gives its -wal and -shm the same mode.
 
-    One that is there keeps the mode it was given. What cannot be made is left to SQLite, which says why.
+    A link may name a file that is not there. One that is there keeps the mode it was given, and is not opened: to close it again
+    would give up the locks that this process has on it. SQLite itself makes no file, and says why one cannot be opened.
     """
     with contextlib.suppress(OSError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
+        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
 
 
 def connect_for_callers(path: str) -> CallerConnection:
@@ -131,7 +137,7 @@ def holds_store(path: str) -> bool:
 
 
 def _connected_as_it_is(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"{Path(path).as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS)
+    return sqlite3.connect(name_existing(path), uri=True, timeout=BUSY_SECONDS)
 
 
 def checkpoint(
