@@ -15,6 +15,7 @@ from postgres_servers import as_role, server, worker
 from store_checks import broken_links, disagreements, history_violations
 
 from arriero import Agent, App, Attempt, Entry, Permanent, StoreError, TaskFailed, Undo, workflow
+from arriero.codec import PAYLOAD_BYTES_MAX
 from arriero.store import schema_of
 from arriero.store.migrate import RIGHTS, Grant
 
@@ -234,13 +235,63 @@ WELL_MADE = {
         {"priority": None},
         {"delay": -1},
         {"delay": 4e9},
+        {"complete_within": "NaN"},
+        {"complete_within": -1},
+        {"seed": -1},
+        {"sequence": -5, "convoy": "c"},
+        {"sequence": 2**63 - 1, "convoy": "c"},
+        {"workflow": None},
+        {"workflow": "x" * 256},
+        {"workflow": "\x1b[31m"},
+        {"app": "x" * 256},
+        {"policy": " " * 4_001},
+        {"body_hash": "x" * 256},
+        {"trace_context": "x" * 1_001},
     ],
-    ids=repr,
+    ids=lambda changed: repr(changed)[:40],
 )
 def test_no_task_is_kept_with_an_id_or_a_number_that_nobody_could_show(place: Place, changed: dict[str, Any]) -> None:
     submission = json.dumps(WELL_MADE | changed).replace("'", "''")
     with pytest.raises(psycopg.errors.InvalidParameterValue):
         place.ask("submit", f"SELECT arriero.keep_task(NULL, '{submission}')")
+
+
+@pytest.mark.parametrize("version", [15, 16, 18])
+def test_the_database_refuses_arguments_that_python_refuses(version: int) -> None:
+    running = server(version)
+    name, role = f"arguments_{worker()}", f"submit_arguments_{worker()}"
+    running.drop_database(name)
+    owner = running.create_database(name)
+    running.create_role(role)
+    try:
+        schema_of(owner).migrate([Grant("submit", role)])
+        with psycopg.connect(as_role(owner, role), autocommit=True) as submitter, psycopg.connect(owner) as run:
+            fits, large = ({"order": "x" * (PAYLOAD_BYTES_MAX - 12 + more)} for more in (0, 1))
+            _keep(submitter, "fits", json.dumps(fits, separators=(",", ":")))
+            for connection in (submitter, run):
+                with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
+                    _keep(connection, "large", json.dumps(large, separators=(",", ":")))
+                assert "arguments have 1000001 bytes; the limit is 1000000" in str(refused.value)
+                assert "keep large data elsewhere and pass its address" in str(refused.value)
+            for broken in (
+                "}{",
+                "[]",
+                "1",
+                '{"a": 1, "a": 2}',
+                '{"a": "\\u0000"}',
+                '{"a": ' + "[" * 101 + "]" * 101 + "}",
+            ):
+                with pytest.raises(psycopg.errors.InvalidParameterValue, match="arguments"):
+                    _keep(submitter, "broken", broken)
+    finally:
+        running.drop_database(name)
+        with psycopg.connect(running.url(), autocommit=True) as connection:
+            connection.execute(f"DROP ROLE {role}".encode())
+
+
+def _keep(connection: "psycopg.Connection[Any]", task_id: str, arguments: str) -> None:
+    submission = WELL_MADE | {"task_id": task_id, "arguments": arguments}
+    connection.execute("SELECT arriero.keep_task(NULL, %s)", (json.dumps(submission),))
 
 
 def test_who_may_only_submit_sets_no_clock_and_speaks_in_nobody_s_name(place: Place) -> None:

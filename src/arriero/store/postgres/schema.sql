@@ -459,6 +459,7 @@ DECLARE
     known record;
     same_no bigint;                 -- of the task that has its sequence
     same_verdict text;
+    judged record;
     ends {schema}.convoy_tail;
     key {schema}.convoy;
     at bigint;
@@ -491,12 +492,33 @@ BEGIN
         complete_within double precision, seed bigint, reply_to text, actor text, given bigint,
         convoy text, sequence bigint, end_of_sequence boolean, app text, trace_context text);
     asked.app := coalesce(asked.app, ''); -- release 0.4.0 says none
+    IF octet_length(asked.arguments) > 1000000 THEN
+        RAISE EXCEPTION 'arguments have % bytes; the limit is 1000000', octet_length(asked.arguments)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'keep large data elsewhere and pass its address';
+    ELSIF octet_length(asked.policy) > 4000 OR octet_length(asked.trace_context) > 1000 OR octet_length(asked.body_hash) > 255 THEN
+        RAISE EXCEPTION 'policy, trace_context or body_hash is too long: the limits are 4000, 1000 and 255 bytes'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'take what arriero itself sends';
+    ELSIF NOT asked.complete_within BETWEEN 0 AND 3162240000 OR NOT asked.seed BETWEEN 0 AND 4611686018427387903
+          OR NOT asked.sequence BETWEEN 1 AND 9007199254740992 THEN
+        RAISE EXCEPTION 'complete_within is %, seed % and sequence %', asked.complete_within, asked.seed, asked.sequence
+            USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'use 0 s to a century, a seed from 0 to 2^62 - 1, and a sequence from 1 to 9007199254740992';
+    ELSIF coalesce(length(asked.workflow), 0) NOT BETWEEN 1 AND 255 OR asked.workflow ~ control
+          OR length(asked.app) > 255 OR asked.app ~ control THEN
+        RAISE EXCEPTION 'workflow and app have 1 to 255 characters without control characters'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'use the names that the code declares';
+    END IF;
     -- Who may only submit is trusted with nothing that others' rows, the clock or the history hang on.
     IF NOT has_table_privilege(session_user, '{schema}.task', 'INSERT') THEN
         IF asked.given IS NOT NULL THEN
             RAISE EXCEPTION 'given is for tests' USING ERRCODE = 'insufficient_privilege', HINT = 'leave it out';
         END IF;
         asked.actor := 'sql';
+        SELECT * INTO judged FROM {schema}.judged_body(asked.arguments, false);
+        IF judged.refusal IS NOT NULL OR judged.body IS NULL OR judged.body NOT LIKE '{%' THEN
+            RAISE EXCEPTION '%', coalesce(judged.refusal, 'arguments are no JSON object')
+                USING ERRCODE = 'invalid_parameter_value', HINT = coalesce(judged.hint, 'name each parameter of the workflow');
+        END IF;
     END IF;
     IF coalesce(length(asked.task_id), 0) NOT BETWEEN 1 AND 255 OR asked.task_id ~ control
        OR length(asked.reply_to) NOT BETWEEN 1 AND 255 OR asked.reply_to ~ control
