@@ -73,5 +73,11 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         _declare_setting(COUNT, "", "Requests of one token in a second; five times as many after a pause.", "requests"),
     ] = 100
     http_connections_max: Annotated[
-        int, _declare_setting(COUNT, "", "Connections at once; one more is answered with 503.", "connections")
+        int,
+        _declare_setting(
+            COUNT,
+            "",
+            "Connections and requests at once. For one more, the connection that has waited longest for a request is closed.",
+            "connections",
+        ),
     ] = 500

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -22,7 +23,9 @@ LIVE = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 class Place:
     """A server with a route that acts until it is let go, and connections to it."""
 
-    def __init__(self, app: App, connections_max: int = 100, accepted_max: int = 120) -> None:
+    def __init__(
+        self, app: App, connections_max: int, accepted_max: int, certificate: ssl.SSLContext | None = None
+    ) -> None:
         self.begun, self.let_go = asyncio.Event(), asyncio.Event()
         self.bodies: list[bytes] = []
         group = RouteGroup("act")
@@ -42,16 +45,20 @@ class Place:
         add_operations(self.application, self.application.gate, group)
         self.problems = app.session.http_problems
         self.listener = open_socket(plan_listening(ListenOptions()))
-        self.server = HttpServer(self.application, self.listener, None, ConnectionLimits(connections_max, accepted_max))
+        self.server = HttpServer(
+            self.application, self.listener, certificate, ConnectionLimits(connections_max, accepted_max)
+        )
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(*self.listener.getsockname())
 
 
 @asynccontextmanager
-async def served(connections_max: int = 100, accepted_max: int = 120) -> AsyncIterator[Place]:
+async def served(
+    connections_max: int = 100, accepted_max: int = 120, certificate: ssl.SSLContext | None = None
+) -> AsyncIterator[Place]:
     async with App("shop", store="memory://") as app:
-        place = Place(app, connections_max, accepted_max)
+        place = Place(app, connections_max, accepted_max, certificate)
         await place.server.start()
         try:
             yield place

@@ -15,7 +15,8 @@ from uvicorn.server import ServerState
 
 from arriero import App
 from arriero.server import lingering
-from arriero.server.http_protocol import PatientProtocol
+from arriero.server.connection_limits import ConnectionLimits
+from arriero.server.http_protocol import PatientProtocol, SharedState
 from arriero.server.metered_connection import PART_BYTES_MIN, PARTS_FREE, PARTS_PER_VISIT, is_too_fragmented
 from arriero.server.parsing_queue import VISITS_PER_TURN, ParsingQueue
 
@@ -120,10 +121,11 @@ async def test_one_turn_of_the_loop_parses_a_bounded_number_of_chunks_whatever_a
     monkeypatch.setattr(h11.Connection, "next_event", count)
     async with served() as place:
         turns = Turns()
-        queue, state = ParsingQueue(turns.call_soon), ServerState()
+        state = ServerState()
+        shared = SharedState(ParsingQueue(turns.call_soon), place.listener, ConnectionLimits(100, 120))
         wires = [Wire() for _ in range(100)]
         for wire in wires:
-            protocol = PatientProtocol(place.server.config, state, {}, queue=queue)
+            protocol = PatientProtocol(place.server.config, state, {}, shared=shared)
             protocol.connection_made(wire)
             protocol.data_received(CHUNKED + TINY * (PARTS_FREE - 1))
         most = VISITS_PER_TURN * PARTS_PER_VISIT

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,30 +75,82 @@ def without_free_files() -> Iterator[None]:
             os.close(one)
 
 
-def test_a_connection_above_the_limit_is_closed_and_each_end_makes_room() -> None:
-    refused: list[None] = []
-    with closing(listening()) as listener:
-        listener.limit(1, lambda: refused.append(None))
-        with (
-            socket.create_connection(listener.getsockname()),
-            socket.create_connection(listener.getsockname()) as second,
-        ):
-            first_here, _ = listener.accept()
-            with pytest.raises(BlockingIOError):
-                listener.accept()
-            assert (len(refused), second.recv(1)) == (1, b"")
-            first_here.close()
-            first_here.close()  # counts once
-        with socket.create_connection(listener.getsockname()), socket.create_connection(listener.getsockname()):
-            listener.accept()[0].close()
-            listener.accept()[0].close()
-        assert len(refused) == 1
+class Callers:
+    """Callers of a listener, and its side of their connections."""
+
+    def __init__(self, listener: LimitedListener, **limits: Any) -> None:
+        self.closed = 0
+        self._listener = listener
+        self._ends: list[socket.socket] = []
+        listener.limit(ConnectionLimits(2, 4), self._note_closed, **limits)
+
+    def _note_closed(self) -> None:
+        self.closed += 1
+
+    def connect(self) -> tuple[socket.socket, socket.socket]:
+        caller = socket.create_connection(self._listener.getsockname())
+        self._ends.append(caller)
+        here, _ = self._listener.accept()
+        self._ends.append(here)
+        return caller, here
+
+    def __enter__(self) -> "Callers":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for end in self._ends:
+            end.close()
+
+
+@pytest.mark.parametrize("has_handshakes", [True, False])
+def test_the_oldest_connection_that_waits_is_closed_for_a_new_one_and_a_busy_one_never(has_handshakes: bool) -> None:
+    with closing(listening()) as listener, Callers(listener, has_handshakes=has_handshakes) as callers:
+        busy, busy_here = callers.connect()
+        if has_handshakes:
+            listener.note_waiting(busy_here.fileno())
+        listener.note_busy(busy_here.fileno())
+        idle, idle_here = callers.connect()
+        _, newest_here = callers.connect()
+        assert (idle.recv(1), callers.closed) == (b"", 1)
+        assert listener.is_closing(idle_here.fileno())
+        idle_here.close()
+        idle_here.close()  # counts once
+        callers.connect()
+        assert (callers.closed, listener.is_closing(newest_here.fileno())) == (2, True)
+        busy_here.send(b"x")
+        assert busy.recv(1) == b"x"
+
+
+def test_when_all_are_busy_connections_are_accepted_up_to_the_limit_and_each_end_makes_room() -> None:
+    with closing(listening()) as listener, Callers(listener) as callers:
+        heres = [callers.connect()[1] for _ in range(2)]
+        for here in heres:
+            listener.note_busy(here.fileno())
+        for _ in range(2):
+            heres.append(callers.connect()[1])
+            listener.note_busy(heres[-1].fileno())
+        with pytest.raises(BlockingIOError):
+            callers.connect()
+        assert callers.closed == 1
+        heres[0].close()
+        callers.connect()
+        assert callers.closed == 1
+
+
+def test_only_a_few_connections_at_once_are_closed_for_others_and_the_rest_waits_to_be_accepted() -> None:
+    with closing(listening()) as listener, Callers(listener) as callers:
+        listener.limit(ConnectionLimits(2, 100), lambda: None)
+        heres = [callers.connect()[1] for _ in range(2 + connection_limits.CLOSING_MAX)]
+        with pytest.raises(BlockingIOError):
+            callers.connect()
+        heres[0].close()
+        assert listener.accept()[0].close() is None
 
 
 def test_without_a_free_file_each_waiting_connection_is_closed_and_none_of_the_accepts_fails() -> None:
     refused: list[None] = []
     with closing(listening()) as listener:
-        listener.limit(100, lambda: refused.append(None))
+        listener.limit(ConnectionLimits(100, 100), lambda: refused.append(None))
         callers = [socket.create_connection(listener.getsockname()) for _ in range(3)]
         with without_free_files():
             for _ in range(4):

@@ -1,11 +1,15 @@
 """The server on a real socket: connections that send too little, and the end."""
 
 import asyncio
+import logging
+import ssl
+from pathlib import Path
 
 import pytest
 from served_app import LIVE, read_answer, read_problem, served
+from server_certificates import write_certificate
 
-from arriero.server import http_protocol
+from arriero.server import connection_limits, http_protocol, http_server
 
 
 async def test_what_follows_a_body_with_two_lengths_is_not_taken_for_a_request() -> None:
@@ -101,28 +105,98 @@ async def test_at_the_end_idle_connections_close_and_a_request_under_way_is_answ
         writer.close()
 
 
-async def test_one_connection_too_many_is_told_to_come_later() -> None:
-    async with served(connections_max=2) as place, asyncio.timeout(60):
+ACT = b"POST /v1/act HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+
+
+async def test_a_request_while_as_many_as_the_limit_are_under_way_is_told_to_come_later() -> None:
+    async with served(connections_max=1) as place, asyncio.timeout(60):
         first_reader, first = await place.connect()
-        first.write(LIVE)
-        await read_answer(first_reader)
+        first.write(ACT)
+        await place.begun.wait()
         reader, writer = await place.connect()
-        writer.write(LIVE)
+        writer.write(LIVE.replace(b"/health/live", b"/tasks"))
         head, document = read_problem(await reader.read())
         assert (document["status"], document["code"]) == (503, "too-many-connections")
         assert b"retry-after: 1\r\n" in head
         assert place.problems["too-many-connections"] == 1
+        place.let_go.set()
+        assert (await read_answer(first_reader)).startswith(b"HTTP/1.1 200")
         first.close()
         writer.close()
 
 
-async def test_idle_connections_above_the_limit_are_closed_and_counted() -> None:
-    async with served(connections_max=1, accepted_max=2) as place, asyncio.timeout(60):
-        idle = [await place.connect() for _ in range(2)]
+@pytest.mark.parametrize("sent", [b"", LIVE[:-2], LIVE], ids=["nothing", "half a request", "an earlier request"])
+async def test_above_the_limit_the_connection_that_has_waited_longest_for_a_request_is_closed(sent: bytes) -> None:
+    async with served(connections_max=3) as place, asyncio.timeout(60):
+        busy_reader, busy = await place.connect()
+        busy.write(ACT)
+        await place.begun.wait()
+        idle = []
+        for _ in range(2):
+            reader, writer = await place.connect()
+            writer.write(sent)
+            idle.append((reader, writer))
+            if sent == LIVE:
+                await read_answer(reader)
+        reader, writer = await place.connect()
+        writer.write(LIVE)
+        assert b'{"status":"live"}' in await read_answer(reader)
+        assert await idle[0][0].read() == b""
+        assert place.problems["too-many-connections"] == 1
+        idle[1][1].write(LIVE.removeprefix(sent) or LIVE)
+        assert b'{"status":"live"}' in await read_answer(idle[1][0])
+        place.let_go.set()
+        assert (await read_answer(busy_reader)).startswith(b"HTTP/1.1 200")
+        for _, one in (*idle, (busy_reader, busy), (reader, writer)):
+            one.close()
+
+
+async def test_above_the_limit_of_connections_one_is_closed_when_all_have_requests_under_way() -> None:
+    async with served(connections_max=2, accepted_max=2) as place, asyncio.timeout(60):
+        busy = [await place.connect() for _ in range(2)]
+        for _, one in busy:
+            place.begun.clear()
+            one.write(ACT)
+            await place.begun.wait()
         reader, writer = await place.connect()
         assert await reader.read() == b""
         assert place.problems["too-many-connections"] == 1
-        for _, one in (*idle, (reader, writer)):
+        for _, one in (*busy, (reader, writer)):
+            one.close()
+
+
+def load_certificate(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Contexts of a server and of its callers."""
+    chain, key = write_certificate(folder)
+    server, callers = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=str(chain))
+    server.load_cert_chain(chain, key)
+    return server, callers
+
+
+async def test_a_handshake_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(http_server, "TLS_HANDSHAKE_SECONDS_MAX", 0.05)
+    async with served(certificate=load_certificate(tmp_path)[0]) as place, asyncio.timeout(60):
+        reader, writer = await place.connect()
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_crowd_that_begins_no_handshake_keeps_nobody_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_limits, "HANDSHAKES_MAX", 4)
+    certificate, callers = load_certificate(tmp_path)
+    async with served(certificate=certificate) as place, asyncio.timeout(60):
+        crowd = [await place.connect() for _ in range(40)]
+        reader, writer = await asyncio.open_connection(*place.listener.getsockname(), ssl=callers)
+        writer.write(LIVE)
+        assert b'{"status":"live"}' in await read_answer(reader)
+        for closed_reader, closed in crowd[:37]:
+            assert await closed_reader.read() == b""
+            closed.close()
+        assert place.problems["too-many-connections"] >= 37
+        assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 5
+        for _, one in (*crowd, (reader, writer)):
             one.close()
 
 

@@ -12,6 +12,7 @@ from server_world import TOKENS, FixedTokens
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from arriero.rate_limited_log import LINES_MAX
 from arriero.server.application import build_application
 from arriero.server.paths import write_id
 
@@ -107,6 +108,20 @@ async def test_no_answer_repeats_a_secret_of_a_header() -> None:
         answer = await world.http.get("/v1/replies/desk/events", headers={"Last-Event-ID": "secret"})
         assert answer.status_code == 422
         assert "secret" not in answer.text
+
+
+async def test_a_flood_of_requests_without_a_token_writes_few_lines_and_a_caller_with_one_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "arriero.server.access")
+    async with open_shop() as world:
+        for _ in range(50):
+            answer = await world.http.get("/v1/tasks", headers={"Authorization": "Bearer nobody"})
+            assert answer.status_code == 401
+        assert len(caplog.records) == LINES_MAX
+        for _ in range(2 * LINES_MAX):
+            await world.http.get("/v1/tasks/unknown")
+        assert len(caplog.records) == 3 * LINES_MAX
 
 
 class CutOff:

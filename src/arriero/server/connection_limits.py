@@ -1,21 +1,24 @@
-"""Limits of the connections of a server, and the listener that keeps them: no crowd of idle callers takes all open files."""
+"""Limits of the connections of a server, and the listener that keeps them: no crowd of idle callers takes all open files or places."""
 
 import errno
 import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import msgspec
 
 FILES_RESERVED = 128  # for the store, the Agents and the log; of a limit below 256: half
 REFUSED_SHARE = 4  # a quarter of the reserve, for connections above the limit that are answered with 503
+HANDSHAKES_MAX = 64  # of TLS under way: each takes 256 KiB, and a millisecond of the event loop
+CLOSING_MAX = 8  # connections that were closed for others and have not ended yet
 _NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """Maximum numbers of connections: that are ``served``, and that are ``accepted``, which includes those answered with 503."""
+    """Maximum numbers: requests that are ``served`` at once, and connections ``accepted``, some of which are answered with 503."""
 
     served: int
     accepted: int
@@ -34,29 +37,40 @@ def limit_connections(connections_max: int, files_max: int) -> ConnectionLimits:
 
 
 class LimitedListener(socket.socket):
-    """A listening socket that closes connections above a limit when they come.
+    """A listening socket that closes connections above a limit: for a new one the one that has waited longest for a request.
 
-    uvicorn counts a connection after its TLS handshake, but an idle caller takes a file before. Without a free file, asyncio
-    accepts its whole backlog again and logs a traceback for each (cpython#151615). Therefore one file is kept in reserve: a connection that
-    needs it is accepted and closed.
+    So a crowd of idle callers takes nobody's place: whoever sends its request soon is served before they are. A handshake that
+    is not finished counts as waiting, too. If all connections have requests under way, the new one is closed.
+
+    Without a free file, asyncio accepts its whole backlog again and logs a traceback for each (cpython#151615). Therefore one file
+    is kept in reserve: a connection that needs it is accepted and closed.
     """
 
     def __init__(self, family: int, kind: int = socket.SOCK_STREAM, protocol: int = 0) -> None:
         super().__init__(family, kind, protocol)
-        self._accepted_max = sys.maxsize
-        self._on_refused: Callable[[], None] = _ignore
-        self._open = 0
+        self._limits = ConnectionLimits(sys.maxsize, sys.maxsize)
+        self._has_handshakes = False
+        self._on_closed: Callable[[], None] = _ignore
+        self._open: dict[int, _CountedConnection] = {}  # by file
+        self._handshakes: dict[int, None] = {}  # files whose TLS is not there yet, the oldest first
+        self._waiting: dict[int, None] = {}  # files that wait for a request, the oldest first
+        self._closing: set[int] = set()
         self._reserve = _open_reserve()
         self._has_failed = False
 
-    def limit(self, accepted_max: int, on_refused: Callable[[], None]) -> None:
-        """Set the number of connections that may be open, and what is called for each connection that was closed."""
-        self._accepted_max, self._on_refused = accepted_max, on_refused
+    def limit(self, limits: ConnectionLimits, on_closed: Callable[[], None], *, has_handshakes: bool = False) -> None:
+        """Set the limits, and what is called for each connection that was closed because of them.
+
+        ``has_handshakes``: a connection is counted as a handshake until ``note_waiting``.
+        """
+        self._limits, self._on_closed, self._has_handshakes = limits, on_closed, has_handshakes
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection. Raises BlockingIOError - none waits, or the one that waited was refused; OSError."""
         if self._has_failed:  # asyncio pauses after an error, but only when the next accept finds nothing
             self._has_failed = False
+            raise BlockingIOError
+        if len(self._closing) >= CLOSING_MAX:  # asyncio asks again in the next turn, when they have ended
             raise BlockingIOError
         try:
             connection, address = super().accept()
@@ -64,20 +78,59 @@ class LimitedListener(socket.socket):
             if error.errno not in _NO_FILE_LEFT:
                 raise
             self._refuse(self._accept_with_reserve())
-        if self._open >= self._accepted_max:
+        self._make_room()
+        if len(self._open) >= self._limits.accepted:
             self._refuse(connection)
-        self._open += 1
-        return _CountedConnection(self, connection), address
+        counted = _CountedConnection(self, connection)
+        self._open[counted.fileno()] = counted
+        (self._handshakes if self._has_handshakes else self._waiting)[counted.fileno()] = None
+        return counted, address
 
-    def note_closed(self) -> None:
+    def note_waiting(self, file: int) -> None:
+        """Note that a connection waits for a request: its handshake or its last answer is complete."""
+        self._handshakes.pop(file, None)
+        self._waiting.pop(file, None)
+        if file in self._open and file not in self._closing:
+            self._waiting[file] = None
+
+    def note_busy(self, file: int) -> None:
+        """Note that a request of a connection is under way."""
+        self._waiting.pop(file, None)
+
+    def is_closing(self, file: int) -> bool:
+        """Returns True if a connection was closed to make room and has not ended yet."""
+        return file in self._closing
+
+    def note_ended(self, file: int) -> None:
         """Count a connection out."""
-        self._open -= 1
+        del self._open[file]
+        self._closing.discard(file)
+        self._handshakes.pop(file, None)
+        self._waiting.pop(file, None)
 
     def close(self) -> None:
         super().close()
         if self._reserve is not None:
             os.close(self._reserve)
             self._reserve = None
+
+    def _make_room(self) -> None:
+        """Close the oldest handshake or idle connection if there are too many. It ends in the next turn of the event loop."""
+        if self._handshakes and (len(self._handshakes) >= HANDSHAKES_MAX or self._is_full()):
+            self._close_oldest(self._handshakes)
+        elif self._waiting and self._is_full():
+            self._close_oldest(self._waiting)
+
+    def _is_full(self) -> bool:
+        return len(self._open) - len(self._closing) >= self._limits.served
+
+    def _close_oldest(self, files: dict[int, None]) -> None:
+        oldest = next(iter(files))
+        del files[oldest]
+        self._closing.add(oldest)
+        with suppress(OSError):  # the caller has gone
+            self._open[oldest].shutdown(socket.SHUT_RDWR)
+        self._on_closed()
 
     def _accept_with_reserve(self) -> socket.socket:
         """Accept with the reserved file. Raises OSError - it is in use, or another thread was faster."""
@@ -96,7 +149,7 @@ class LimitedListener(socket.socket):
     def _refuse(self, connection: socket.socket) -> NoReturn:
         connection.close()
         self._reserve = _open_reserve() if self._reserve is None else self._reserve
-        self._on_refused()
+        self._on_closed()
         raise BlockingIOError
 
 
@@ -106,11 +159,12 @@ class _CountedConnection(socket.socket):
     def __init__(self, listener: LimitedListener, accepted: socket.socket) -> None:
         super().__init__(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
         self._listener: LimitedListener | None = listener
+        self._file = self.fileno()
 
     def close(self) -> None:
         super().close()
         if self._listener is not None:
-            self._listener.note_closed()
+            self._listener.note_ended(self._file)
             self._listener = None
 
 

@@ -7,13 +7,14 @@ read in one turn of the event loop; here a ``ParsingQueue`` says when a bounded 
 import asyncio
 import logging
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from .connection_limits import ConnectionLimits, LimitedListener
 from .gate_problems import HEADERS_TOO_LARGE, NOT_HTTP, PARTS_TOO_SMALL, TOO_MANY_CONNECTIONS
 from .lingering import LingeringTransport
 from .metered_connection import PART_BYTES_MIN, PARTS_FREE, MeteredConnection, TinyParts
@@ -54,38 +55,44 @@ class HoldingFlow(FlowControl):
         (super().pause_reading if self._is_held or self._is_paused else super().resume_reading)()
 
 
-class PatientProtocol(H11Protocol):
-    """Closes a connection whose next request does not come in time. uvicorn waits for ever once a first byte has come.
+class SharedState(NamedTuple):
+    """State that all connections of a server share."""
 
-    Args:
-        queue: of all connections of the server.
-    """
+    queue: ParsingQueue
+    listener: LimitedListener
+    limits: ConnectionLimits
+
+
+class PatientProtocol(H11Protocol):
+    """Closes a connection whose next request does not come in time. uvicorn waits for ever once a first byte has come."""
 
     conn: MeteredConnection
     flow: HoldingFlow
 
-    def __init__(self, *args: Any, queue: ParsingQueue, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, shared: SharedState, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.conn = MeteredConnection(self.config.h11_max_incomplete_event_size or 0)
         self.logger = protocol_log
-        self._queue = queue
+        self._queue, self._listener, self._limits = shared
+        self._file = -1
         self._header_timer: asyncio.TimerHandle | None = None
-        self._application = self.app
+        self._application, self.app = self.app, self._serve_within_limits
         self._security: SecurityMiddleware = self.config.app.security  # type: ignore[union-attr]  # an ApiServer
-        self._connections_max, self.limit_concurrency = (
-            self.limit_concurrency,
-            None,
-        )  # uvicorn would answer with plain text
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         self._lingering = LingeringTransport(transport, lambda: self.conn.awaits_body, self.loop.call_later)
         super().connection_made(self._lingering)
         self.flow = HoldingFlow(self._lingering)
+        if (connection := transport.get_extra_info("socket")) is not None:
+            self._file = connection.fileno()
+        self._listener.note_waiting(self._file)
         self._watch_header()
 
     def data_received(self, data: bytes) -> None:
         if self._lingering.is_lingering:
             self._lingering.discard(len(data))
+            return
+        if self._listener.is_closing(self._file):  # the caller is cut off, so nothing may begin
             return
         self._unset_keepalive_if_required()
         self.conn.receive_data(data)
@@ -97,7 +104,6 @@ class PatientProtocol(H11Protocol):
         """Parse a bounded part of what has come. The queue continues with what is left."""
         if self.transport.is_closing():
             return
-        self.app = self._refuse_for_now if self._is_too_many() else self._application
         self.conn.begin_visit()
         super().handle_events()
         if self.conn.is_held and not self.transport.is_closing():
@@ -133,17 +139,21 @@ class PatientProtocol(H11Protocol):
             self.cycle.message_event.set()
         self.transport.close()
 
-    def _is_too_many(self) -> bool:
-        most = self._connections_max
-        return most is not None and (len(self.connections) >= most or len(self.tasks) >= most)
+    def on_response_complete(self) -> None:
+        self._listener.note_waiting(self._file)
+        super().on_response_complete()
 
-    async def _refuse_for_now(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_within_limits(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self.tasks) <= self._limits.served:  # this one is among them
+            await self._application(scope, receive, send)
+            return
         headers = {"Retry-After": "1", "Connection": "close"}
-        problem = Problem(TOO_MANY_CONNECTIONS, "the server has as many connections as it takes", headers=headers)
+        problem = Problem(TOO_MANY_CONNECTIONS, "the server has as many requests as it serves at once", headers=headers)
         await self._security.refuse(problem, scope, receive, send)
 
     def _watch_header(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:  # a request is under way
+            self._listener.note_busy(self._file)
             self._stop_watching()
         elif self._header_timer is None:
             self._header_timer = self.loop.call_later(HEADER_SECONDS_MAX, self._give_up)

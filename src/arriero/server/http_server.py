@@ -13,36 +13,47 @@ from ..rate_limited_log import RateLimitedLog
 from .application import ApiServer
 from .connection_limits import ConnectionLimits, LimitedListener
 from .gate_problems import TOO_MANY_CONNECTIONS
-from .http_protocol import PatientProtocol
+from .http_protocol import PatientProtocol, SharedState
 from .parsing_queue import ParsingQueue
+from .sockets import BACKLOG
 
 logger = logging.getLogger("arriero.server")
 
 REMEDY = "the limits are http.connections_max and the open files of this process (ulimit -n, LimitNOFILE= of systemd)"
 INCOMPLETE_REQUEST_BYTES_MAX = 32 * 1024
 KEEP_ALIVE_SECONDS = 30
+TLS_HANDSHAKE_SECONDS_MAX = 5.0
+TLS_SHUTDOWN_SECONDS_MAX = 5.0
 REQUESTS_END_SECONDS_MAX = 20  # for requests under way when the server ends
 
 
 class LoopServer(uvicorn.Server):
     """A server that leaves signals to the program around it."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, listener: LimitedListener, limits: ConnectionLimits) -> None:
         super().__init__(config)
         self.serves = asyncio.Event()
+        self._listener = listener
+        self._limits = limits
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections. uvicorn's own start cannot give its protocol what all connections share."""
+        """Accept connections. uvicorn's own start has no limit of time for handshakes."""
         loop = asyncio.get_running_loop()
-        queue = ParsingQueue(loop.call_soon)
+        shared = SharedState(ParsingQueue(loop.call_soon), self._listener, self._limits)
 
         def make_protocol() -> PatientProtocol:
-            return PatientProtocol(self.config, self.server_state, {}, queue=queue)
+            return PatientProtocol(self.config, self.server_state, {}, shared=shared)
 
-        self.servers = [
-            await loop.create_server(make_protocol, sock=listener, ssl=self.config.ssl, backlog=self.config.backlog)
-            for listener in sockets or ()
-        ]
+        has_tls = self.config.ssl is not None
+        server = await loop.create_server(
+            make_protocol,
+            sock=self._listener,
+            ssl=self.config.ssl,
+            backlog=self.config.backlog,
+            ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS_MAX if has_tls else None,
+            ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS_MAX if has_tls else None,
+        )
+        self.servers = [server]
         self.started = True
         self.serves.set()
 
@@ -64,11 +75,11 @@ class HttpServer:
         self._listener = listener
         self._refusals = RateLimitedLog(logger, application.gate.monotonic)
 
-        def note_refused() -> None:
+        def note_closed() -> None:
             application.security.count_refused(TOO_MANY_CONNECTIONS)
-            self._refusals.tell("refused", f"a connection was closed: {limits.accepted} are open; {REMEDY}")
+            self._refusals.tell("closed", f"a connection was closed to make room for others; {REMEDY}")
 
-        listener.limit(limits.accepted, note_refused)
+        listener.limit(limits, note_closed, has_handshakes=certificate is not None)
         self.config = uvicorn.Config(
             application,
             http=PatientProtocol,
@@ -79,14 +90,13 @@ class HttpServer:
             access_log=False,  # ours writes no query
             proxy_headers=False,  # a header must not say from which address a request comes
             server_header=False,
-            limit_concurrency=limits.served,
-            backlog=512,
+            backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=REQUESTS_END_SECONDS_MAX,
             h11_max_incomplete_event_size=INCOMPLETE_REQUEST_BYTES_MAX,
             ssl_context_factory=None if certificate is None else lambda config, default: certificate,
         )
-        self._server = LoopServer(self.config)
+        self._server = LoopServer(self.config, listener, limits)
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -9,6 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ..client.session import Session
 from ..escaping import one_line
+from ..rate_limited_log import RateLimitedLog
 from .problems import Problem, ProblemType, build_problem_response
 from .request_notes import RequestNote, attach_note, get_note
 from .request_rules import RequestRules, judge_request
@@ -25,6 +26,8 @@ SECURITY_HEADERS = (
 )
 QUIET_PATHS = ("/v1/health/live", "/v1/health/ready")  # asked every few seconds
 
+FIRST_REFUSAL = 400
+
 InnerApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -38,6 +41,7 @@ class SecurityMiddleware:
         self._rules = rules
         self._monotonic = monotonic
         self._session = session
+        self._strangers = RateLimitedLog(access_log, monotonic, logging.INFO)
 
     async def serve(self, app: InnerApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request by ``app``, or refuse it."""
@@ -87,10 +91,16 @@ class SecurityMiddleware:
             self._session.http_problems[note.problem] += 1
 
     def _log(self, scope: Scope, caller: str, status: int, seconds: float) -> None:
-        """Log a request without its query and headers: they may hold secrets."""
-        level = logging.DEBUG if scope["path"].endswith(QUIET_PATHS) else logging.INFO
+        """Log a request without its query and headers: they may hold secrets. Refusals of strangers are counted after some lines."""
         path = one_line(scope["path"][:200])
-        access_log.log(level, "%s %s %s %.0f ms %s", scope["method"], path, status, seconds * 1000, one_line(caller))
+        line = f"{scope['method']} {path} {status} {seconds * 1000:.0f} ms {one_line(caller)}"
+        self._strangers.flush()
+        if scope["path"].endswith(QUIET_PATHS):
+            access_log.debug("%s", line)
+        elif caller or status < FIRST_REFUSAL:
+            access_log.info("%s", line)
+        else:
+            self._strangers.tell(status, line)
 
 
 def _refuse_with(problem: Problem) -> InnerApp:

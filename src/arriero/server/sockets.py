@@ -11,7 +11,7 @@ from ..loopback import is_loopback
 from .connection_limits import LimitedListener
 from .listening import ListenOptions, ListenPlan
 
-BACKLOG = 512
+BACKLOG = 64  # connections that wait to be accepted; as many are accepted in one turn of the event loop
 ANSWER_SECONDS_MAX = 1.0  # for an answer of another server at the same Unix socket
 SOCKET_MODE = 0o600  # who may open it may send tokens; give others the rights on its folder and file
 
