@@ -15,17 +15,19 @@ import hypothesis
 import msgspec
 import pytest
 import schemathesis
-import uvicorn
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 from server_shop import ShopApp
 from server_world import TOKENS, FixedTokens
 
 from arriero import TaskFailed
 from arriero.server.application import build_application
-from arriero.server.http_protocol import PatientProtocol
+from arriero.server.connection_limits import ConnectionLimits
+from arriero.server.http_server import HttpServer
+from arriero.server.listening import ListenOptions, plan_listening
 from arriero.server.openapi import build_openapi
 from arriero.server.rate_limits import RatePolicy
 from arriero.server.routing import GateLimits
+from arriero.server.sockets import open_socket
 
 EXAMPLES = int(os.environ.get("ARRIERO_CONFORMANCE_EXAMPLES", "15"))  # requests for each operation
 # A request of the right shape may still mean nothing, like a cursor of another list: that is refused with 422, as documented.
@@ -39,20 +41,20 @@ class ServedShop:
 
     def __init__(self) -> None:
         self.shop = ShopApp()
-        server = build_application(self.shop.app, FixedTokens(), limits=UNLIMITED)
-        config = uvicorn.Config(server, port=0, log_level="critical", lifespan="off", http=PatientProtocol)
-        self._server = uvicorn.Server(config)
+        self._application = build_application(self.shop.app, FixedTokens(), limits=UNLIMITED)
+        self._listener = open_socket(plan_listening(ListenOptions()))
+        self._server = HttpServer(self._application, self._listener, None, ConnectionLimits(100, 120))
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
     async def _serve(self) -> None:
+        self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
         async with self.shop.app.running(store="memory://"):
             await self._sell()
-            serving = asyncio.create_task(self._server.serve())
-            while not self._server.started:
-                await asyncio.sleep(0.01)
+            await self._server.start()
             self._started.set()
-            await serving
+            await self._ending.wait()
+            await self._server.stop()
 
     async def _sell(self) -> None:
         app, shop = self.shop.app, self.shop
@@ -69,11 +71,10 @@ class ServedShop:
     def __enter__(self) -> str:
         self._thread.start()
         assert self._started.wait(30)
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        return f"http://127.0.0.1:{port}"
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __exit__(self, *exc: object) -> None:
-        self._server.should_exit = True
+        self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join(60)
 
 
