@@ -16,6 +16,8 @@ from store_checks import broken_links, disagreements, history_violations
 
 from arriero import Agent, App, Attempt, Entry, Permanent, StoreError, TaskFailed, Undo, workflow
 from arriero.codec import PAYLOAD_BYTES_MAX
+from arriero.server.cursors import open_cursors
+from arriero.server.problems import Problem
 from arriero.store import schema_of
 from arriero.store.migrate import RIGHTS, Grant
 
@@ -343,6 +345,16 @@ def test_read_changes_nothing(place: Place, table: str) -> None:
 def test_who_may_only_read_sees_nothing_that_signs(place: Place) -> None:
     place.refuses("read", "SELECT * FROM arriero.secret")
     place.ask("run", "SELECT * FROM arriero.secret")
+
+
+async def test_a_server_that_may_only_read_its_store_writes_cursors_of_its_own_and_reads_them(place: Place) -> None:
+    async with shop(place.url("run")) as app:
+        of_run = await open_cursors(app.session.store)
+    async with shop(place.url("read")) as app:
+        of_read = await open_cursors(app.session.store)
+        assert (await open_cursors(app.session.store)).read(of_read.write("tasks", 7), "tasks", int) == 7
+    with pytest.raises(Problem):
+        of_run.read(of_read.write("tasks", 7), "tasks", int)
 
 
 def test_read_submits_nothing_and_acts_on_nothing(place: Place) -> None:

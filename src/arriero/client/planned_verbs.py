@@ -5,6 +5,7 @@ done by the first request is told as done before, and nothing is done twice.
 """
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -15,19 +16,22 @@ from ..store.contract import StateStore
 from .session import Session
 from .task_verbs import Acted, FieldsBuilder, operate_rows
 
+PLANNED_MAX = 200  # tasks of one plan
+NUMBER_MAX = 2**63 - 1  # of any row
+
 
 class PlannedTask(msgspec.Struct, frozen=True, array_like=True):
     """A task on which a verb is to be carried out, as it was when a person decided."""
 
-    task_no: int
-    incarnation: int
+    task_no: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
+    incarnation: Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 
 
 class VerbPlan(msgspec.Struct, frozen=True, array_like=True):
     """The tasks on which a verb is to be carried out, as of an instant by the store's clock."""
 
-    made_at: Instant
-    tasks: tuple[PlannedTask, ...]
+    made_at: Annotated[Instant, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+    tasks: Annotated[tuple[PlannedTask, ...], msgspec.Meta(max_length=PLANNED_MAX)]
 
 
 class ActedByPlan(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ..answers import Refusal
 from ..breakers import BreakerRow
 from ..core.ledger_batches import ASIDE_MAX, LedgerBatch, LedgerOpened, LedgerTasks, LedgerWritten
-from ..errors import ArrieroError
+from ..errors import ArrieroError, StoreError
 from ..inspection.agent_metrics import AgentMeasurements, CountsRow
 from ..limits import LimitsInUse
 from ..model import Instant, LeaseHolder, LeaseRow, LedgerRow, LedgerState
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # only who runs an App, or looks at schedules or backlogs, pa
     from ..schedules import DueSchedules, ScheduleApplied, ScheduleCommand, ScheduleRow
 
 CAPABILITY_SECRET = "capability"
+CURSOR_SECRET = "cursor"  # of the lists of the HTTP API
 SECRET_BYTES = 32
 COUNTED_MAX = 10_000  # of each kind: enough for a trend and an alarm, few enough to count within milliseconds
 OBSOLETE_AT_ONCE = 2_000  # rows of processes, leases or breakers that one transaction removes
@@ -199,6 +200,10 @@ class AgentMetricsStore(Protocol):
         ...
 
 
+class MissingRight(StoreError):
+    """The role under which the store was opened may not do this."""
+
+
 class HeldAttempt(NamedTuple):
     """An attempt that is under way, as its row stands."""
 
@@ -211,7 +216,10 @@ class RemoteAgentStore(Protocol):
     """Secrets of the store, and attempts that are under way outside."""
 
     async def read_secret(self, name: str) -> bytes:
-        """``SECRET_BYTES`` random bytes, the same for all processes and for ever; made when they are first asked for."""
+        """``SECRET_BYTES`` random bytes, the same for all processes; made when they are first asked for, and again in each epoch.
+
+        Raises: MissingRight - who may only read the store reads no secret.
+        """
         ...
 
     async def list_running_attempts(self, step_nos: Sequence[int]) -> list[HeldAttempt]:

@@ -20,7 +20,7 @@ from ...client.convoy import (
 from ...model import ConvoyVerb
 from ..answers import Payloads
 from ..calls import Call
-from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
+from ..cursors import CURSOR_INVALID, open_cursors
 from ..parameters import LIMIT, ConvoyKey, Cursor, Limit
 from ..problems import TASK_UNKNOWN, UNKNOWN_NAME, VERB_REFUSED
 from ..routing import RouteGroup
@@ -129,12 +129,13 @@ async def list_convoys(
 ) -> ConvoyPageAnswer:
     store, listing = call.session.store, ["convoys", state]
     shown = check_state(state)
-    after = 0 if cursor is None else read_cursor(cursor, store.store_id, listing, int)
+    cursors = await open_cursors(store)
+    after = cursors.read_number(cursor, listing)
     found: list[ShownConvoy] = []
     async with aclosing(list_convoy_views(store, shown, after=after)) as views:  # type: ignore[type-var]  # a generator
         async for view in views:
             if len(found) == limit:
-                position = write_cursor(store.store_id, listing, found[-1].no)
+                position = cursors.write(listing, found[-1].no)
                 return ConvoyPageAnswer(tuple(found), position, call.payloads)
             found.append(build_shown_convoy(view))
     return ConvoyPageAnswer(tuple(found), None, call.payloads)

@@ -14,7 +14,7 @@ from ...errors import UnknownName
 from ...leases import LeaseView
 from ...leases.store import build_lease_view
 from ..calls import Call
-from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
+from ..cursors import CURSOR_INVALID, open_cursors
 from ..parameters import LIMIT, Cursor, LeaseName, Limit
 from ..problems import UNKNOWN_NAME
 from ..routing import RouteGroup
@@ -190,7 +190,8 @@ async def list_alerts(
     cursor: Cursor = None,
 ) -> AlertPageAnswer:
     store, listing = call.session.store, ["alerts", state]
-    after = 0 if cursor is None else read_cursor(cursor, store.store_id, listing, int)
+    cursors = await open_cursors(store)
+    after = cursors.read_number(cursor, listing)
     rows = await store.alerts(open_only=state == "open", after=after, limit=limit + 1)
-    more = write_cursor(store.store_id, listing, rows[limit - 1].no) if len(rows) > limit else None
+    more = cursors.write(listing, rows[limit - 1].no) if len(rows) > limit else None
     return AlertPageAnswer(tuple(build_alert(row, store.store_id) for row in rows[:limit]), more)

@@ -18,7 +18,7 @@ from ...errors import InvalidInput
 from ...model import LedgerState
 from ...strict_json import refuse_doubtful_json
 from ..calls import Call, HttpCall
-from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
+from ..cursors import CURSOR_INVALID, open_cursors
 from ..gate_problems import BODY_TOO_SLOW
 from ..parameters import LIMIT, Cursor, LedgerId, Limit
 from ..preferences import WAIT_SECONDS_MAX
@@ -190,10 +190,11 @@ async def list_ledgers(
     cursor: Cursor = None,
 ) -> LedgerPageAnswer:
     store, listing = call.session.store, ["ledgers", state]
-    after = 0 if cursor is None else read_cursor(cursor, store.store_id, listing, int)
+    cursors = await open_cursors(store)
+    after = cursors.read_number(cursor, listing)
     states = UNFINISHED if state == "unfinished" else tuple(LedgerState)
     rows = await store.list_ledgers(states, after=after, limit=limit + 1)
-    more = write_cursor(store.store_id, listing, rows[limit - 1].ledger_no) if len(rows) > limit else None
+    more = cursors.write(listing, rows[limit - 1].ledger_no) if len(rows) > limit else None
     return LedgerPageAnswer(tuple(await list_ledger_views(store, rows[:limit])), more)
 
 

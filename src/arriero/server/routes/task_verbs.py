@@ -24,13 +24,13 @@ from ...codec import check_id
 from ...errors import InvalidInput
 from ...model import Loaded, Verb
 from ..calls import Call, HttpCall
-from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
+from ..cursors import CURSOR_INVALID, open_cursors
 from ..parameters import LIMIT_MAX, TaskId
 from ..problems import APPROVAL_NEEDED, INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADABLE, VERB_REFUSED
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 from ..selections import TaskSelector, build_filter
-from ..task_pages import TaskRange, load_page, write_position
+from ..task_pages import load_page, write_position
 
 task_verbs = RouteGroup("task verbs")
 
@@ -300,16 +300,15 @@ async def _operate_many(call: HttpCall, verb: Verb, asked: BulkRequest) -> BulkA
     meant = build_filter(asked.filter, store.now())
     refuse_all_tasks(verb, meant)
     listing = ["verb", asked.filter]
-    within = TaskRange()
-    if asked.cursor is not None:
-        within = TaskRange(*read_cursor(asked.cursor, store.store_id, listing, tuple[int, int | None]))
+    cursors = await open_cursors(store)
+    within = cursors.read_range(asked.cursor, listing)
     page = await load_page(store, meant, within, asked.limit, "oldest")
-    after = None if page.rest is None else write_cursor(store.store_id, listing, write_position(page.rest))
+    after = None if page.rest is None else cursors.write(listing, write_position(page.rest))
     if not asked.dry_run:
         acted = await operate_rows(session, verb, iterate_rows(page.rows), by, asked.reason, build_fields=build_fields)
         return _build_bulk_answer(verb, "done", acted, next=after)
     acted, plan = await plan_rows(session, verb, page.rows, by, asked.reason, build_fields)
-    token = write_cursor(store.store_id, ["plan", verb], plan) if plan.tasks else None
+    token = cursors.write(["plan", verb], plan) if plan.tasks else None
     return _build_bulk_answer(verb, "would_be_done", acted, next=after, plan=token)
 
 
@@ -318,7 +317,7 @@ async def _operate_by_plan(
 ) -> BulkAnswer:
     if asked.cursor is not None or asked.dry_run:
         raise InvalidInput("a plan names its tasks: leave cursor and dry_run out")
-    plan = read_cursor(token, session.store.store_id, ["plan", verb], VerbPlan)
+    plan: VerbPlan = (await open_cursors(session.store)).read(token, ["plan", verb], VerbPlan)
     done = await operate_plan(session, verb, plan, by, asked.reason, build_fields)
     return _build_bulk_answer(verb, "done", done.acted, done_before=done.done_before)
 

@@ -29,7 +29,7 @@ from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
 from ...store.contract import Ended
 from ..answers import ActionAnswer, EndAnswer, ExplanationAnswer, Payloads
 from ..calls import Call, HttpCall
-from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
+from ..cursors import CURSOR_INVALID, open_cursors
 from ..parameters import LIMIT, Cursor, Limit, TaskId
 from ..paths import write_id
 from ..preferences import WAIT_SECONDS_MAX
@@ -37,7 +37,7 @@ from ..problems import TASK_UNKNOWN
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 from ..selections import TaskSelector, build_filter, build_selector
-from ..task_pages import Order, TaskRange, load_page, write_position
+from ..task_pages import Order, load_page, write_position
 from .submissions import build_end, wait_until_ended
 
 tasks = RouteGroup("tasks")
@@ -182,7 +182,8 @@ async def show_history(call: Call, task_id: TaskId, limit: Limit = LIMIT, cursor
     task = (await _find(call, task_id)).task
     store = call.session.store
     listing = ["history", task.task_no]
-    after = 0 if cursor is None else read_cursor(cursor, store.store_id, listing, int)
+    cursors = await open_cursors(store)
+    after = cursors.read_number(cursor, listing)
     timeline = Timeline()
     entries: list[HistoryEntry] = []
     async with aclosing(store.history(task.task_no)) as rows:  # type: ignore[type-var]  # each store's is a generator
@@ -191,7 +192,7 @@ async def show_history(call: Call, task_id: TaskId, limit: Limit = LIMIT, cursor
             if row.link <= after:
                 continue
             if len(entries) == limit:
-                position = write_cursor(store.store_id, listing, entries[-1].link)
+                position = cursors.write(listing, entries[-1].link)
                 return HistoryAnswer(tuple(entries), position, call.payloads)
             entries.append(entry)
     return HistoryAnswer(tuple(entries), None, call.payloads)
@@ -309,13 +310,12 @@ async def list_tasks(
     store = call.session.store
     meant = build_filter(which, store.now())
     listing = ["tasks", which, order]
-    within = TaskRange()
-    if cursor is not None:
-        within = TaskRange(*read_cursor(cursor, store.store_id, listing, tuple[int, int | None]))
+    cursors = await open_cursors(store)
+    within = cursors.read_range(cursor, listing)
     page = await load_page(store, meant, within, limit, order)
     numbers = [row.task_no for row in page.rows if row.state in TASK_OPEN and row.failure_count]
     retrying = {step.task_no: step for step in await store.retrying_steps(numbers)}
     return TaskPageAnswer(
         tuple(build_listed_task(row, retrying.get(row.task_no)) for row in page.rows),
-        None if page.rest is None else write_cursor(store.store_id, listing, write_position(page.rest)),
+        None if page.rest is None else cursors.write(listing, write_position(page.rest)),
     )

@@ -3,11 +3,13 @@
 import psycopg
 
 from ...errors import InvalidInput, SchemaOutdated, StoreError
+from ..contract_parts import MissingRight
 
 CONFLICTS = frozenset({"40001", "40P01"})  # serialisation failure, deadlock: the transaction is to be run again
 LOCK_NOT_AVAILABLE = "55P03"
 NO_TABLES = frozenset({"3F000", "42P01", "42703", "42883"})  # no such schema, table, column, function
 READ_ONLY = "25006"
+MISSING_RIGHT = "42501"
 
 _BY_STATE = {
     "28P01": "the password is wrong: mend the URL, PGPASSWORD or the .pgpass file",
@@ -62,7 +64,8 @@ def translate_error(error: psycopg.Error, shown: str) -> StoreError:
     if state in NO_TABLES:
         return SchemaOutdated(f"store {shown}: {text}; its tables are not arriero's: run arriero migrate --store URL")
     remedy = _BY_STATE.get(state) or next((remedy for part, remedy in _BY_TEXT if part in text), None)
-    return StoreError(f"store {shown}: {text}; {remedy or 'see the message of PostgreSQL'}")
+    kind = MissingRight if state == MISSING_RIGHT else StoreError
+    return kind(f"store {shown}: {text}; {remedy or 'see the message of PostgreSQL'}")
 
 
 def unfit(error: psycopg.DataError | UnicodeError, shown: str) -> InvalidInput:
