@@ -7,11 +7,13 @@ import msgspec
 from .model import Instant
 
 AGENT_PREFIX = "agent:"
-ANY_AGENT = f"{AGENT_PREFIX}*"
+REPLIES_PREFIX = "replies:"
+NAMED_PREFIXES = (AGENT_PREFIX, REPLIES_PREFIX)  # a name follows, or * for any
 
 
 class Scope(StrEnum):
-    """Permission of a token's holder. Beside these there is ``agent:NAME`` for each Agent, and ``agent:*``.
+    """Permission of a token's holder. Beside these there are ``agent:NAME`` for each Agent, ``replies:NAME`` for each reply queue,
+    ``agent:*`` and ``replies:*``.
 
     No scope implies another one, but for ``admin``, which implies all.
     """

@@ -111,9 +111,12 @@ def test_the_last_use_is_written_once_a_minute(before: Instant | None, seconds: 
 
 def test_scopes_are_sorted_and_each_is_there_once() -> None:
     assert check_scopes(["read", "agent:bank", "read", "agent:*"]) == ("agent:*", "agent:bank", "read")
+    assert check_scopes(["replies:a:b", "replies:*"]) == ("replies:*", "replies:a:b")
 
 
-@pytest.mark.parametrize("scopes", [[], ["reed"], ["agent:"], ["READ"], "read", [""], ["agent:a\nb"]])
+@pytest.mark.parametrize(
+    "scopes", [[], ["reed"], ["agent:"], ["replies:"], ["reply:desk"], ["READ"], "read", [""], ["agent:a\nb"]]
+)
 def test_a_scope_that_is_not_known_is_refused(scopes: list[str]) -> None:
     with pytest.raises(InvalidInput):
         check_scopes(scopes)

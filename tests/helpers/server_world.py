@@ -13,7 +13,10 @@ from arriero.server.calls import Caller
 from arriero.server.problems import UNAUTHENTICATED, Problem
 
 # A token of each scope; that of admin passes every gate.
-TOKENS = {name: f"token-of-{name}" for name in ("submit", "read", "read-payloads", "operate", "admin", "agent:bank")}
+TOKENS = {
+    name: f"token-of-{name}"
+    for name in ("submit", "read", "read-payloads", "operate", "admin", "agent:bank", "replies:bank", "replies:desk")
+}
 
 
 class FixedTokens:

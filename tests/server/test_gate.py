@@ -8,7 +8,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 
 from arriero.errors import DefinitionError
 from arriero.server.routing import refuse_ungated_routes
-from arriero.server.scopes import AGENT, ANY_TOKEN, Needs, Scope, describe_missing_scope
+from arriero.server.scopes import AGENT, ANY_TOKEN, REPLIES, Needs, Scope, describe_missing_scope
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,10 @@ from arriero.server.scopes import AGENT, ANY_TOKEN, Needs, Scope, describe_missi
         (AGENT, {"agent:bank"}, ""),
         (AGENT, {"agent:*"}, ""),
         (AGENT, {"agent:ban", "agent:banks", "operate"}, "agent:bank"),
+        (REPLIES, {"replies:bank"}, ""),
+        (REPLIES, {"replies:*"}, ""),
+        (REPLIES, {"replies:ban", "replies:banks", "agent:bank", "agent:*", "submit"}, "replies:bank"),
+        (AGENT, {"replies:bank", "replies:*"}, "agent:bank"),
         (ANY_TOKEN, set(), ""),
         (Needs(public="liveness"), set(), ""),
     ],

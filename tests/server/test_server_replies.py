@@ -51,15 +51,38 @@ async def test_an_output_is_withheld_from_who_may_not_read_payloads() -> None:
     async with open_shop(running=True) as world:
         await _sell(world, 1)
         assert "output" in (await _list(world))[-1]["event"]["data"]
-        assert "output" not in (await _list(world, headers=bearer("submit")))[-1]["event"]["data"]
+        assert "output" not in (await _list(world, headers=bearer("replies:desk")))[-1]["event"]["data"]
         assert (await world.http.get("/v1/replies/desk", headers=bearer("read"))).status_code == 403
 
 
-async def test_a_reason_is_withheld_from_who_may_only_submit_and_customers_have_a_text_of_their_own() -> None:
+async def test_a_queue_is_read_and_acknowledged_by_holders_of_its_own_scope_alone() -> None:
+    async with open_shop(running=True) as world:
+        await _sell(world, 1)
+        for scope in ("submit", "replies:bank"):
+            for method, path in (
+                ("GET", "/v1/replies/desk"),
+                ("GET", "/v1/replies/desk/events"),
+                ("POST", "/v1/replies/desk:acknowledge"),
+                ("GET", "/v1/replies/desk%2F"),
+                ("GET", "/v1/replies/%64esk"),
+            ):
+                body = None if method == "GET" else {"numbers": [1, 2, 3]}
+                answer = await world.http.request(method, path, json=body, headers=bearer(scope))
+                assert (answer.status_code, answer.json()["scope"][:12]) == (403, "replies:desk")
+                assert "`arriero token create NAME --scope replies:desk" in answer.json()["detail"]
+        held = await _list(world, headers=bearer("replies:desk"))
+        assert len(held) == 3
+        body = {"numbers": [held[0]["no"]]}
+        answer = await world.http.post("/v1/replies/desk:acknowledge", json=body, headers=bearer("replies:desk"))
+        assert answer.status_code == 204
+        assert len(await _list(world)) == 2
+
+
+async def test_a_reason_is_withheld_from_who_may_only_read_the_queue_and_customers_have_a_text_of_their_own() -> None:
     async with open_shop(running=True) as world:
         body = {"workflow": "fulfil", "arguments": {"order": {"item": "gold"}}, "reply_to": "desk"}
         (await world.http.post("/v1/tasks", json=body, headers={"Prefer": "wait=30"})).raise_for_status()
-        for options, reason in (({}, "declined"), ({"headers": bearer("submit")}, None)):
+        for options, reason in (({}, "declined"), ({"headers": bearer("replies:desk")}, None)):
             failed, undone = (one["event"]["data"] for one in (await _list(world, **options))[-2:])
             assert [failed["kind"], undone["kind"]] == ["failed", "compensated"]
             for data in (failed, undone):

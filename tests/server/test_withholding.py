@@ -22,7 +22,7 @@ from arriero.server.openapi import build_openapi
 from arriero.server.routes.tasks import HistoryEntry
 from arriero.server.routing import GatedRoute
 
-ALONE = ("submit", "read", "read-payloads", "operate", "agent:bank-shop")
+ALONE = ("submit", "read", "read-payloads", "operate", "agent:bank-shop", "replies:shop-desk")
 PAIRS = [(one, other) for one, other in itertools.combinations(ALONE, 2) if {one, other} & {"read", "operate"}]
 WALKED = [*ALONE, *map(",".join, PAIRS), ",".join(ALONE), "admin"]
 # An Agent outside of Python gets the arguments of its own requests: it could not work without them.

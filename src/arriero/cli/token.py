@@ -8,14 +8,14 @@ import msgspec
 from ..client.app import App
 from ..client.tokens import CreatedToken, TokenView
 from ..escaping import one_line
-from ..tokens import ANY_AGENT, Scope
+from ..tokens import Scope
 from .near_misses import NearMissGroup
 from .options import json_option, parse_duration, signature_options, store_option
 from .output import format_time, print_json, print_table, print_text
 from .prompts import find_login_name
 from .stores import load_store_configuration, open_client, open_operator
 
-SCOPES = f"{', '.join(Scope)}, agent:NAME or {ANY_AGENT}"
+SCOPES = f"{', '.join(Scope)}, agent:NAME, replies:QUEUE, agent:* or replies:*"
 
 
 class TokenShown(msgspec.Struct, frozen=True):

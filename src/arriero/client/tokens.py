@@ -115,7 +115,8 @@ class Tokens:
         Args:
             name: signs each act of its holder in the history. It need not be unique: a token is replaced by a second one of
                 the same name.
-            scopes: some of submit, read, read-payloads, operate, admin, ``agent:NAME``, ``agent:*``.
+            scopes: some of submit, read, read-payloads, operate, admin, ``agent:NAME``, ``replies:QUEUE``; ``agent:*`` and
+                ``replies:*`` are for any.
             by: who creates it.
             expires_in: seconds or timedelta; None: never.
         Raises: InvalidInput - no fit name, scope or duration, or nobody signs; StoreError.

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..codec import check_id
 from ..errors import InvalidInput
 from ..model import Instant, later
-from ..tokens import AGENT_PREFIX, NewToken, Scope, TokenRow
+from ..tokens import NAMED_PREFIXES, NewToken, Scope, TokenRow
 
 PREFIX = "arriero"  # by which scanners of secrets recognise a token
 ID_BYTES = 8  # 64 bits: two tokens never meet
@@ -135,11 +135,13 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     if isinstance(scopes, str):
         raise InvalidInput(f"scopes is {scopes!r}; give a list, like ['read']")
     found = sorted({str(scope) for scope in scopes})
-    known = f"scopes are {', '.join(Scope)}, {AGENT_PREFIX}NAME and {AGENT_PREFIX}*"
+    named = (f"{prefix}{name}" for prefix in NAMED_PREFIXES for name in ("NAME", "*"))
+    known = f"scopes are {', '.join((*Scope, *named))}"
     if not found:
         raise InvalidInput(f"a token without a scope may do nothing; {known}")
     for scope in found:
-        if scope not in tuple(Scope) and not (scope.startswith(AGENT_PREFIX) and len(scope) > len(AGENT_PREFIX)):
+        prefix = scope[: scope.find(":") + 1]
+        if scope not in tuple(Scope) and (prefix not in NAMED_PREFIXES or scope == prefix):
             raise InvalidInput(f"scope {scope!r} is not known; {known}")
         check_id(scope, "scope")
     return tuple(found)

@@ -36,7 +36,7 @@ from .problems import (
     build_document,
 )
 from .routing import GatedRoute, Operation
-from .scopes import AGENT_PREFIX, Needs
+from .scopes import Needs
 
 OPENAPI_VERSION = "3.1.0"
 JSON = "application/json"
@@ -130,8 +130,8 @@ def _name_examples(examples: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name_scope(needs: Needs) -> str:
-    if needs.agent:
-        return f"{AGENT_PREFIX}NAME"
+    if needs.named:
+        return f"{needs.named}NAME"
     return "" if needs.scope is None else str(needs.scope)
 
 

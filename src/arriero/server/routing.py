@@ -21,6 +21,8 @@ from starlette.types import Scope as AsgiScope
 
 from ..client.client import Client
 from ..errors import DefinitionError
+from ..escaping import shell_word
+from ..tokens import AGENT_PREFIX
 from .authentication import Authenticator
 from .calls import Caller, HttpCall
 from .paths import read_id
@@ -205,7 +207,7 @@ class GateLimits(msgspec.Struct, frozen=True, kw_only=True):
         body_max: bytes of a body, unless its operation says another number.
         body_seconds: after which a body must have arrived.
         rate: requests of one caller.
-        agent_rate: requests of one caller for an Agent (``Needs.agent``). They have a bucket of their own, because a refused
+        agent_rate: requests of one caller for an Agent (``scopes.AGENT``). They have a bucket of their own, because a refused
             heartbeat would cost an attempt.
     """
 
@@ -237,7 +239,7 @@ class Gate:
         """
         caller = await self._identify(operation.needs, request)
         if not operation.needs.public:
-            rate = self._agent_rate if operation.needs.agent else self._rate
+            rate = self._agent_rate if operation.needs.named == AGENT_PREFIX else self._rate
             rate.admit(caller.credential or caller.name)
         self._refuse_missing_scope(operation, caller, request)
         body = b""
@@ -255,9 +257,11 @@ class Gate:
         return await read_body(request, body_max, limits.body_seconds, operation.body_media)
 
     def _refuse_missing_scope(self, operation: Operation, caller: Caller, request: Request) -> None:
-        agent = read_id(request.path_params.get("agent", ""))
-        if missing := describe_missing_scope(operation.needs, caller.scopes, agent):
-            raise Problem(FORBIDDEN, f"{caller.name} lacks the scope {missing}", scope=missing)
+        name = read_id(request.path_params.get(operation.needs.path_name, ""))
+        if missing := describe_missing_scope(operation.needs, caller.scopes, name):
+            command = f"arriero token create NAME --scope {shell_word(missing)}"
+            says = f"{caller.name} lacks the scope {missing}; a token that has it comes from `{command}`"
+            raise Problem(FORBIDDEN, says, scope=missing)
 
     async def confirm(self, operation: Operation, request: Request, seconds: float) -> None:
         """Admit the caller of a request that took long once more, so that a token that was revoked meanwhile does and learns nothing.

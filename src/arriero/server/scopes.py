@@ -4,9 +4,11 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from ..tokens import AGENT_PREFIX, ANY_AGENT, Scope
+from ..tokens import AGENT_PREFIX, REPLIES_PREFIX, Scope
 
-__all__ = ["AGENT", "AGENT_PREFIX", "ANY_AGENT", "ANY_TOKEN", "Needs", "Scope", "describe_missing_scope"]
+__all__ = ["AGENT", "ANY_TOKEN", "REPLIES", "Needs", "Scope", "describe_missing_scope"]
+
+_PATH_NAMES = {AGENT_PREFIX: "agent", REPLIES_PREFIX: "queue"}  # where the path has the name of a named scope
 
 
 class Needs(msgspec.Struct, frozen=True):
@@ -15,15 +17,20 @@ class Needs(msgspec.Struct, frozen=True):
     Args:
         scope: this one; None: see the others.
         also: and this one.
-        agent: ``agent:NAME``, where NAME is the path's ``{agent}``.
+        named: what begins a scope that ends in a name of the path: ``agent:`` or ``replies:``; empty: none does.
         public: why nobody has to say who they are; empty: they have to.
     A need of nothing is a valid token with any scope.
     """
 
     scope: Scope | None = None
     also: Scope | None = None
-    agent: bool = False
+    named: str = ""
     public: str = ""
+
+    @property
+    def path_name(self) -> str:
+        """The part of the path that has the name of the named scope; empty: there is none."""
+        return _PATH_NAMES.get(self.named, "")
 
 
 def may_read_payloads(held: AbstractSet[str]) -> bool:
@@ -37,20 +44,21 @@ def may_read_reasons(held: AbstractSet[str]) -> bool:
 
 
 ANY_TOKEN = Needs()
-AGENT = Needs(agent=True)
+AGENT = Needs(named=AGENT_PREFIX)
+REPLIES = Needs(named=REPLIES_PREFIX)
 
 
-def describe_missing_scope(needs: Needs, held: frozenset[str], agent: str = "") -> str:
+def describe_missing_scope(needs: Needs, held: frozenset[str], name: str = "") -> str:
     """Return the name of the first scope that a caller lacks for a route; empty: the caller may pass.
 
     Args:
         needs: of the route. A public route lacks nothing.
         held: scopes of the caller.
-        agent: the name in the path, for a route of one Agent.
+        name: the one in the path, for a route of one Agent or one reply queue.
     """
     if needs.public or Scope.ADMIN in held:
         return ""
-    if needs.agent:
-        wanted = AGENT_PREFIX + agent
-        return "" if wanted in held or ANY_AGENT in held else wanted
+    if needs.named:
+        wanted = needs.named + name
+        return "" if wanted in held or f"{needs.named}*" in held else wanted
     return next((str(scope) for scope in (needs.scope, needs.also) if scope is not None and scope not in held), "")

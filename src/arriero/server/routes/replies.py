@@ -25,7 +25,7 @@ from ..number_runs import format_runs, read_runs
 from ..parameters import LIMIT, Limit, QueueName
 from ..problems import INVALID_REQUEST, Problem
 from ..routing import EVENT_STREAM, RouteGroup
-from ..scopes import Needs, Scope
+from ..scopes import REPLIES
 
 logger = logging.getLogger("arriero.server")
 replies = RouteGroup("replies")
@@ -76,7 +76,7 @@ EXAMPLE = {
 @replies.operation(
     "GET",
     "/v1/replies/{queue}",
-    Needs(Scope.SUBMIT),
+    REPLIES,
     summary="The oldest messages of a reply queue. They stay until they are acknowledged.",
     answer=ReplyPageAnswer,
     answer_example={"messages": [EXAMPLE], "payloads": "included"},
@@ -90,7 +90,7 @@ async def list_replies(call: Call, queue: QueueName, limit: Limit = LIMIT) -> Re
 @replies.operation(
     "POST",
     "/v1/replies/{queue}:acknowledge",
-    Needs(Scope.SUBMIT),
+    REPLIES,
     summary="Remove messages that were received. One that is gone already is no error.",
     body=AcknowledgeRequest,
     status=204,
@@ -113,7 +113,7 @@ async def acknowledge(call: HttpCall, queue: str, numbers: Sequence[int]) -> Non
 @replies.operation(
     "GET",
     "/v1/replies/{queue}/events",
-    Needs(Scope.SUBMIT),
+    REPLIES,
     summary="The messages of a reply queue as server-sent events, as they come.",
     answer=str,
     answer_media=EVENT_STREAM,

@@ -38,7 +38,8 @@ class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Args:
         name: signs in the history what its holder does.
-        scopes: some of submit, read, read-payloads, operate, admin, ``agent:NAME``, ``agent:*``.
+        scopes: some of submit, read, read-payloads, operate, admin, ``agent:NAME``, ``replies:QUEUE``;
+            ``agent:*`` and ``replies:*`` are for any.
         expires_in: seconds; null: it never expires.
     """
 
