@@ -12,7 +12,7 @@ from ..errors import ArrieroError, InvalidInput
 
 
 def load_app(target: str) -> App:
-    """Import the App; the current directory comes first on the import path.
+    """Import the App; see ``import_module`` for where it is looked for.
 
     Raises: InvalidInput - no such module or App, or the module cannot be imported; DefinitionError from the module.
     """
@@ -30,19 +30,35 @@ def load_app(target: str) -> App:
 
 
 def import_module(name: str) -> ModuleType:
-    sys.path.insert(0, str(os.getcwd()))  # noqa: PTH109  # as the shell names it
+    """Import a module of the user's. The current directory comes first on the import path, unless Python has the flag safe_path.
+
+    Raises: InvalidInput - there is no such module, or it cannot be imported; ArrieroError from the module.
+    """
+    folder = os.getcwd()  # noqa: PTH109  # as the shell names it
+    add_folder(folder)
     try:
         return importlib.import_module(name)
     except ArrieroError:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise InvalidInput(f"there is no module {name!r}, looked for from {os.getcwd()}") from error  # noqa: PTH109
+            where = f"from {folder}"
+            if sys.flags.safe_path:
+                where = (
+                    f"without the current directory {folder}, as PYTHONSAFEPATH is set: name its folder in PYTHONPATH"
+                )
+            raise InvalidInput(f"there is no module {name!r}, looked for {where}") from error
         raise InvalidInput(f"module {name} cannot be imported: {error}{format_error_location(error)}") from error
     except (Exception, SystemExit) as error:
         raise InvalidInput(
             f"module {name} cannot be imported: {type(error).__name__}: {error}{format_error_location(error)}"
         ) from error
+
+
+def add_folder(folder: str) -> None:
+    """Put a folder in front of the import path, unless Python was started so that no folder comes in front (PYTHONSAFEPATH)."""
+    if not sys.flags.safe_path:
+        sys.path.insert(0, folder)
 
 
 def format_error_location(error: BaseException) -> str:

@@ -1,6 +1,5 @@
 """Choose the state store of a command by all the places that may name one, and open it."""
 
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,7 +8,7 @@ from ..config import DEFAULT, MEMORY, Configuration, load_configuration
 from ..errors import ArrieroError, InvalidInput
 from ..store import existing_store, open_store
 from ..store.contract import StateStore
-from .loading import load_app
+from .loading import add_folder, load_app
 
 
 def load_store_configuration(store: str | None) -> Configuration:
@@ -34,7 +33,7 @@ def load_configured_app(configuration: Configuration) -> App:
     if not configuration.app:
         raise InvalidInput("no App is named; give MODULE:APP, or set ARRIERO_APP, or app in arriero.toml")
     if configuration.file is not None and origin == str(configuration.file):
-        sys.path.insert(0, str(configuration.file.parent))
+        add_folder(str(configuration.file.parent))
     try:
         return load_app(configuration.app)
     except ArrieroError as error:

@@ -16,7 +16,14 @@ PR_SET_PDEATHSIG = 1  # see prctl(2)
 
 def build_launch(parent: int) -> list[str]:
     """Build the words before a command that tie it to a process. Empty: this system has no such signal."""
-    return [sys.executable, "-m", "arriero.leases.launcher", str(parent)] if sys.platform == "linux" else []
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "arriero.leases.launcher",
+        str(parent),
+    ]  # -P: no module of the current directory
+    return words if sys.platform == "linux" else []
 
 
 def request_signal_at_parents_death(number: signal.Signals) -> None:

@@ -62,7 +62,7 @@ class LedProgram:
         }
         logger.info("lease %s, term %d: %s begins", self._lease, leadership.term, self._command[0])
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "arriero.leases.guardian"),
+            *(sys.executable, "-P", "-m", "arriero.leases.guardian"),
             *map(str, (commands, leadership.trusted_until, compute_margin(self._duration))),
             *self._command,
             env={**os.environ, **variables},

@@ -21,6 +21,7 @@ class SystemChild:
         """Start one. The event loop's thread starts it: the kernel ends it with the thread that did. Raises OSError."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # the parent's path is below; a file of the current directory must not take the place of a module
             "-m",
             "arriero.runtime.child_main",
             str(os.getpid()),
