@@ -52,6 +52,8 @@ SAID: dict[str, tuple[str, str, Any]] = {
     "http_origins": ('["https://a.example.com"]', "https://a.example.com", ("https://a.example.com",)),
     "http_requests_per_second_max": ("9", "9", 9),
     "http_connections_max": ("9", "9", 9),
+    "http_token_requests_max": ("9", "9", 9),
+    "http_token_waits_max": ("9", "9", 9),
 }
 PARTNER = {
     "http_tls_cert": "http_tls_key",
@@ -112,6 +114,8 @@ def test_every_setting_is_declared_with_all_that_is_needed_to_document_it() -> N
             **{f"approvals_{verb}": "persons" for verb in Verb},
             "http_requests_per_second_max": "requests",
             "http_connections_max": "connections",
+            "http_token_requests_max": "requests",
+            "http_token_waits_max": "requests",
         }
         is_duration = re.search(r"_seconds(_max)?$", setting.name) is not None
         assert setting.about.unit == ("seconds" if is_duration else counts.get(setting.name, ""))

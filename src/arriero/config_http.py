@@ -81,3 +81,18 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
             "connections",
         ),
     ] = 500
+    http_token_requests_max: Annotated[
+        int,
+        _declare_setting(
+            COUNT,
+            "",
+            "Requests of one token at once; half of connections_max at most. One more is answered with 429.",
+            "requests",
+        ),
+    ] = 200
+    http_token_waits_max: Annotated[
+        int,
+        _declare_setting(
+            COUNT, "", "Those of them that wait for news, like long polls; half of the requests at most.", "requests"
+        ),
+    ] = 100

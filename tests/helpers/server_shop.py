@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from server_world import TOKENS, ServerWorld, open_server
 
@@ -72,10 +73,10 @@ class ShopWorld(ServerWorld):
 
 
 @asynccontextmanager
-async def open_shop(store: str = "memory://", *, running: bool = False) -> AsyncIterator[ShopWorld]:
+async def open_shop(store: str = "memory://", *, running: bool = False, **options: Any) -> AsyncIterator[ShopWorld]:
     """Serve a shop. ``running``: its tasks are carried out in this process, too."""
     shop = ShopApp(store)
-    async with open_server(shop.app) as world:
+    async with open_server(shop.app, **options) as world:
         found = ShopWorld(*world)
         if not running:
             yield found

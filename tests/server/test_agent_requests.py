@@ -16,6 +16,7 @@ from arriero.client.remote_agents import RemoteAgents, RemoteReport
 from arriero.errors import StoreError
 from arriero.runtime.settings import ROLES
 from arriero.server.application import ApiServer
+from arriero.server.caller_limits import CallerLimits, CallerPlaces
 from arriero.server.calls import Caller, HttpCall
 from arriero.server.problems import UNAUTHENTICATED, Problem
 from arriero.server.routes.agent_requests import TakeBody, TakenResponse
@@ -46,7 +47,15 @@ async def serving(machine: Machine) -> AsyncIterator[ServerWorld]:
 def build_call(world: ServerWorld, confirm: Callable[[float], Awaitable[None]]) -> HttpCall:
     """A call of the Agent whose token is confirmed by a function."""
     caller = Caller("bank", frozenset({"agent:bank"}))
-    return HttpCall(world.app, caller, b"", Request({"type": "http", "headers": []}), ShutdownSignal(), confirm)
+    return HttpCall(
+        world.app,
+        caller,
+        b"",
+        Request({"type": "http", "headers": []}),
+        ShutdownSignal(),
+        confirm,
+        CallerPlaces(CallerLimits()).enter("bank"),
+    )
 
 
 async def submit(world: ServerWorld, cents: int = 5) -> Any:

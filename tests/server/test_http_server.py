@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from served_app import LIVE, read_answer, read_problem, served
 from server_certificates import write_certificate
+from waiting import wait_until_async
 
 from arriero.server import connection_limits, http_protocol, http_server
 
@@ -52,11 +53,11 @@ async def test_a_connection_whose_request_does_not_come_is_closed(sent: bytes, m
 async def test_a_second_request_that_begins_and_does_not_come_closes_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_protocol, "HEADER_SECONDS_MAX", 0.05)
     async with served() as place, asyncio.timeout(60):
         reader, writer = await place.connect()
         writer.write(LIVE)
         await read_answer(reader)
+        monkeypatch.setattr(http_protocol, "HEADER_SECONDS_MAX", 0.05)
         writer.write(b"GET /")
         assert await reader.read() == b""
         writer.close()
@@ -83,6 +84,19 @@ async def test_a_connection_is_kept_for_the_next_request() -> None:
             writer.write(LIVE)
             assert b'{"status":"live"}' in await read_answer(reader)
         writer.close()
+
+
+async def test_a_refusal_without_a_token_closes_the_connection_and_a_pipelined_flood_with_it() -> None:
+    async with served() as place, asyncio.timeout(60):
+        reader, writer = await place.connect()
+        writer.write(LIVE.replace(b"/v1/health/live", b"/v1/tasks") * 1_000)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 401")
+        assert b"connection: close" in head.lower()
+        assert place.problems["unauthenticated"] == 1
+        writer.close()
+        await wait_until_async(lambda: not place.server._server.server_state.connections)
+        assert place.problems["unauthenticated"] == 1
 
 
 async def test_at_the_end_idle_connections_close_and_a_request_under_way_is_answered() -> None:

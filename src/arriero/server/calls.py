@@ -12,6 +12,7 @@ from ..client.session import Session
 from ..errors import InvalidInput
 from ..strict_json import refuse_doubtful_json
 from .answers import Payloads
+from .caller_limits import RequestPlace
 from .problems import INVALID_JSON, NOT_OPEN, Problem
 from .scopes import may_read_payloads
 from .shutdown_signal import ShutdownSignal
@@ -44,6 +45,7 @@ class HttpCall:
         request: for headers and the state of the connection.
         shutdown: whether the server is about to end; a route that waits for news waits for it too.
         confirm: admits the caller once more, if the seconds that it is given are many; see ``Gate.confirm``.
+        place: among the requests of the caller. A route says there that it waits for news.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class HttpCall:
         request: Request,
         shutdown: ShutdownSignal,
         confirm: Callable[[float], Awaitable[None]],
+        place: RequestPlace,
     ) -> None:
         self._client = client
         self.caller = caller
@@ -61,6 +64,7 @@ class HttpCall:
         self.request = request
         self.shutdown = shutdown
         self.confirm = confirm
+        self.place = place
 
     @property
     def client(self) -> Client:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -11,14 +12,28 @@ from typing import Any, NoReturn
 import msgspec
 
 FILES_RESERVED = 128  # for the store, the Agents and the log; of a limit below 256: half
-REFUSED_SHARE = 4  # a quarter of the reserve, for connections above the limit that are answered with 503
+KEPT_SHARE = 4  # a quarter of the reserve, for connections above the limit
 HANDSHAKES_MAX = 64  # of TLS under way: each takes 256 KiB, and a millisecond of the event loop
 CLOSING_MAX = 8  # connections that were closed for others and have not ended yet
 _NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
 
+# Asked of a server that is full, too: whether it lives, and what would cost an attempt if it were refused.
+_match_kept = re.compile(
+    r"/v1/health/[a-z]+|/v1/agents/[^/]+/requests:(?:report|report-batch|extend|release)"
+).fullmatch
+
+
+def is_kept(path: str) -> bool:
+    """Return True if requests of a path are served also when all places are taken."""
+    return _match_kept(path) is not None
+
+
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """Maximum numbers: requests that are ``served`` at once, and connections ``accepted``, some of which are answered with 503."""
+    """Maximum numbers: requests that are ``served`` at once, and connections ``accepted``.
+
+    The difference is kept for paths that ``is_kept`` names; other requests on such connections are answered with 503.
+    """
 
     served: int
     accepted: int
@@ -33,7 +48,7 @@ def limit_connections(connections_max: int, files_max: int) -> ConnectionLimits:
     """
     reserved = min(FILES_RESERVED, files_max // 2)
     served = max(1, min(connections_max, files_max - reserved))
-    return ConnectionLimits(served, served + max(1, reserved // REFUSED_SHARE))
+    return ConnectionLimits(served, served + max(1, reserved // KEPT_SHARE))
 
 
 class LimitedListener(socket.socket):

@@ -17,6 +17,12 @@ CROSS_ORIGIN = declare_problem(
 TOO_MANY_REQUESTS = declare_problem(
     "too-many-requests", 429, "Too many requests", "Send the request again after `Retry-After` seconds."
 )
+TOO_MANY_AT_ONCE = declare_problem(
+    "too-many-at-once",
+    429,
+    "The caller has too many requests under way",
+    "Send the request again after `Retry-After` seconds, when others have ended.",
+)
 URI_TOO_LONG = declare_problem("uri-too-long", 414, "The path or the query is too long", "Send a shorter one.")
 HEADERS_TOO_LARGE = declare_problem(
     "headers-too-large", 431, "The headers are too large", "Send fewer or shorter headers."
@@ -42,6 +48,12 @@ TOO_MANY_CONNECTIONS = declare_problem(
 BODY_TOO_SLOW = declare_problem(
     "body-too-slow", 408, "The body did not arrive in time", "Send the request again; nothing was changed."
 )
+ANSWER_NOT_READ = declare_problem(
+    "answer-not-read",
+    408,
+    "The caller did not read its answer",
+    "Read answers as they come. The connection was cut off, so this code is only counted in the metrics.",
+)
 STOPPING = declare_problem(
     "stopping",
     503,
@@ -60,6 +72,11 @@ def build_credential_problem(detail: str, *, given: bool = True) -> Problem:
 def build_rate_problem(detail: str, seconds: float) -> Problem:
     """Build the refusal of one request too many. ``seconds``: after which it may be sent again."""
     return Problem(TOO_MANY_REQUESTS, detail, headers={"Retry-After": str(max(1, round(seconds + 0.5)))})
+
+
+def build_at_once_problem(detail: str) -> Problem:
+    """Build the refusal of a request while its caller has too many others under way."""
+    return Problem(TOO_MANY_AT_ONCE, detail, headers={"Retry-After": "1"})
 
 
 def build_shutdown_problem() -> Problem:

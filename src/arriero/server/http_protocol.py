@@ -10,17 +10,19 @@ import sys
 from typing import Any, NamedTuple
 
 import h11
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .connection_limits import ConnectionLimits, LimitedListener
-from .gate_problems import HEADERS_TOO_LARGE, NOT_HTTP, PARTS_TOO_SMALL, TOO_MANY_CONNECTIONS
+from .connection_limits import ConnectionLimits, LimitedListener, is_kept
+from .gate_problems import ANSWER_NOT_READ, HEADERS_TOO_LARGE, NOT_HTTP, PARTS_TOO_SMALL, TOO_MANY_CONNECTIONS
 from .lingering import LingeringTransport
 from .metered_connection import PART_BYTES_MIN, PARTS_FREE, MeteredConnection, TinyParts
 from .parsing_queue import ParsingQueue
 from .problems import Problem
-from .security_middleware import SecurityMiddleware
+from .request_notes import attach_note
+from .security_middleware import FIRST_REFUSAL, SecurityMiddleware
+from .write_progress import WriteProgress
 
 # Without the warning that uvicorn logs for each malformed request: they are counted as problems.
 protocol_log = logging.getLogger("arriero.server.protocol")
@@ -75,6 +77,7 @@ class PatientProtocol(H11Protocol):
         self.logger = protocol_log
         self._queue, self._listener, self._limits = shared
         self._file = -1
+        self._progress = WriteProgress()
         self._header_timer: asyncio.TimerHandle | None = None
         self._application, self.app = self.app, self._serve_within_limits
         self._security: SecurityMiddleware = self.config.app.security  # type: ignore[union-attr]  # an ApiServer
@@ -143,13 +146,32 @@ class PatientProtocol(H11Protocol):
         self._listener.note_waiting(self._file)
         super().on_response_complete()
 
+    def cut_off_if_stalled(self, now: float) -> None:
+        """Cut the connection off if its caller does not read its answer. Called about once a second."""
+        pending = self.transport.get_write_buffer_size()
+        if self._progress.has_stalled(self.conn.encoded - pending, pending, now):
+            self._security.count_refused(ANSWER_NOT_READ)
+            self.transport.abort()
+
     async def _serve_within_limits(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if len(self.tasks) <= self._limits.served:  # this one is among them
-            await self._application(scope, receive, send)
+        scope, note = attach_note(scope)
+
+        async def send_to_stranger(message: Message) -> None:
+            """Close the connection of a caller without a valid token with the refusal: it costs more to connect than to send."""
+            if message["type"] == "http.response.start" and message["status"] >= FIRST_REFUSAL and not note.caller:
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        limit = self._limits.accepted if is_kept(scope["path"]) else self._limits.served
+        if len(self.tasks) <= limit:  # this one is among them
+            await self._application(scope, receive, send_to_stranger)
             return
-        headers = {"Retry-After": "1", "Connection": "close"}
-        problem = Problem(TOO_MANY_CONNECTIONS, "the server has as many requests as it serves at once", headers=headers)
-        await self._security.refuse(problem, scope, receive, send)
+        problem = Problem(
+            TOO_MANY_CONNECTIONS,
+            "the server has as many requests as it serves at once",
+            headers={"Retry-After": "1"},
+        )
+        await self._security.refuse(problem, scope, receive, send_to_stranger)
 
     def _watch_header(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:  # a request is under way

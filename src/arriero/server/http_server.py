@@ -22,6 +22,7 @@ logger = logging.getLogger("arriero.server")
 REMEDY = "the limits are http.connections_max and the open files of this process (ulimit -n, LimitNOFILE= of systemd)"
 INCOMPLETE_REQUEST_BYTES_MAX = 32 * 1024
 KEEP_ALIVE_SECONDS = 30
+TICKS_PER_LOOK = 10  # uvicorn ticks every 0.1 s
 TLS_HANDSHAKE_SECONDS_MAX = 5.0
 TLS_SHUTDOWN_SECONDS_MAX = 5.0
 REQUESTS_END_SECONDS_MAX = 20  # for requests under way when the server ends
@@ -56,6 +57,14 @@ class LoopServer(uvicorn.Server):
         self.servers = [server]
         self.started = True
         self.serves.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS_PER_LOOK == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, PatientProtocol):
+                    connection.cut_off_if_stalled(now)
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -21,11 +21,15 @@ def is_too_fragmented(parts: int, size: int) -> bool:
 
 
 class MeteredConnection(h11.Connection):
-    """Server's side of a connection. ``is_held``: the last call of ``next_event`` left out what has come already."""
+    """Server's side of a connection.
+
+    ``is_held``: the last call of ``next_event`` left out what has come already. ``encoded``: bytes of all answers so far.
+    """
 
     def __init__(self, incomplete_bytes_max: int) -> None:
         super().__init__(h11.SERVER, incomplete_bytes_max)
         self.is_held = False
+        self.encoded = 0
         self._parts_left = PARTS_PER_VISIT
         self._parts = self._size = 0  # of the body under way
 
@@ -59,4 +63,6 @@ class MeteredConnection(h11.Connection):
         if isinstance(event, h11.Response) and self.awaits_body:
             headers = [*event.headers.raw_items(), (b"connection", b"close")]
             event = h11.Response(status_code=event.status_code, headers=headers, reason=event.reason)
-        return super().send_with_data_passthrough(event)
+        parts = super().send_with_data_passthrough(event)
+        self.encoded += sum(map(len, parts or ()))
+        return parts

@@ -15,8 +15,8 @@ class RequestNote:
 
 
 def attach_note(scope: Scope) -> tuple[Scope, RequestNote]:
-    """Return the scope of a request with a note in it, and the note."""
-    note = RequestNote()
+    """Return the scope of a request with a note in it, and the note. A note that is there already stays."""
+    note = get_note(scope)
     return {**scope, _KEY: note}, note
 
 

@@ -5,6 +5,7 @@ parameters of path, query and headers are FastAPI's; its first one is the ``Call
 """
 
 import functools
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -24,7 +25,9 @@ from ..errors import DefinitionError
 from ..escaping import shell_word
 from ..tokens import AGENT_PREFIX
 from .authentication import Authenticator
+from .caller_limits import CallerLimits, CallerPlaces, RequestPlace
 from .calls import Caller, HttpCall
+from .connection_limits import is_kept
 from .paths import read_id
 from .problems import FORBIDDEN, INVALID_REQUEST, NOT_OPEN, Problem, ProblemType
 from .rate_limits import RateLimits, RatePolicy
@@ -148,7 +151,13 @@ class GatedRoute(APIRoute):
         return super().matches(self._take_head_for_get(scope))
 
     async def handle(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        await super().handle(self._take_head_for_get(scope), receive, send)
+        scope = self._take_head_for_get(scope)
+        try:
+            await super().handle(scope, receive, send)
+        finally:  # also a stream has ended now
+            place: RequestPlace | None = scope.get("arriero.place")
+            if place is not None:
+                place.leave()
 
     def _take_head_for_get(self, scope: AsgiScope) -> AsgiScope:
         """HEAD is answered like GET; the HTTP server, which sees the method that was sent, leaves out the body."""
@@ -163,8 +172,7 @@ class GatedRoute(APIRoute):
             begun_at = self.gate.monotonic()
             note = get_note(request.scope)
             note.operation = self.operation.function.__name__
-            call = request.scope["arriero.call"] = await self.gate.admit(self.operation, request)
-            note.caller = call.caller.name
+            request.scope["arriero.call"] = await self.gate.admit(self.operation, request)
             refuse_unknown_parameters(request, known)
             if self.operation.method != "GET":  # it may change something, so it is never cut short
                 return await handle(request)
@@ -209,12 +217,14 @@ class GateLimits(msgspec.Struct, frozen=True, kw_only=True):
         rate: requests of one caller.
         agent_rate: requests of one caller for an Agent (``scopes.AGENT``). They have a bucket of their own, because a refused
             heartbeat would cost an attempt.
+        at_once: what one caller may have under way.
     """
 
     body_max: int = 2 * 1024 * 1024  # the largest payload is 1 MB; JSON may escape it
     body_seconds: float = 30.0
     rate: RatePolicy = RatePolicy(100, 500)
     agent_rate: RatePolicy = RatePolicy(1_000, 5_000)
+    at_once: CallerLimits = CallerLimits()
 
 
 class Gate:
@@ -226,6 +236,8 @@ class Gate:
         self._limits = limits
         self._rate = RateLimits(limits.rate, self.monotonic)
         self._agent_rate = RateLimits(limits.agent_rate, self.monotonic)
+        self._places = CallerPlaces(limits.at_once)
+        self._public_places = CallerPlaces(CallerLimits(sys.maxsize, sys.maxsize))
         self.shutdown = ShutdownSignal()
 
     def monotonic(self) -> float:
@@ -238,18 +250,25 @@ class Gate:
         Raises: Problem - no valid credential, too many requests, a scope that is missing, a body that is too large or too slow.
         """
         caller = await self._identify(operation.needs, request)
+        get_note(request.scope).caller = caller.name
+        key = caller.credential or caller.name
         if not operation.needs.public:
-            rate = self._agent_rate if operation.needs.named == AGENT_PREFIX else self._rate
-            rate.admit(caller.credential or caller.name)
+            (self._agent_rate if operation.needs.named == AGENT_PREFIX else self._rate).admit(key)
         self._refuse_missing_scope(operation, caller, request)
+        place = request.scope["arriero.place"] = self._enter(operation, key)
         body = b""
         if operation.body is not None and not operation.streams_body:
             begun_at = self.monotonic()
             body = await self._read_body(operation, request)
             await self.confirm(operation, request, self.monotonic() - begun_at)  # a slow body outlives no token
-        return HttpCall(
-            self._client, caller, body, request, self.shutdown, functools.partial(self.confirm, operation, request)
-        )
+        confirm = functools.partial(self.confirm, operation, request)
+        return HttpCall(self._client, caller, body, request, self.shutdown, confirm, place)
+
+    def _enter(self, operation: Operation, key: str) -> RequestPlace:
+        """Begin a request of a caller. What is kept when the server is full is counted apart: polls must not refuse reports."""
+        if operation.needs.public:
+            return self._public_places.enter("")
+        return self._places.enter(f"kept {key}" if is_kept(operation.path) else key)
 
     async def _read_body(self, operation: Operation, request: Request) -> bytes:
         limits = self._limits

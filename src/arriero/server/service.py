@@ -11,6 +11,7 @@ from ..config import Configuration
 from ..core.tokens import TokenVerdict, find_state
 from .application import ApiServer, build_application
 from .authentication import Authenticator
+from .caller_limits import limit_caller
 from .connection_limits import ConnectionLimits, limit_connections
 from .first_token import make_first_token
 from .http_server import HttpServer
@@ -41,17 +42,18 @@ class HttpService:
         self._client = client
         self._token_file = token_file
         self._plan = _plan(configuration)
+        limits = _choose_limits(configuration)
         application = build_application(
             client,
             _build_authenticator(client, configuration),
-            limits=_build_limits(configuration),
+            limits=_build_limits(configuration, limits),
             rules=RequestRules(hosts=self._plan.hosts, origins=frozenset(configuration.http_origins)),
         )
         self._application: ApiServer = application
         certificate: ssl.SSLContext | None = load_certificate(self._plan.options)
         self._listener = open_socket(self._plan)
         self.address = describe_address(self._plan, self._listener)
-        self._server = HttpServer(application, self._listener, certificate, _choose_limits(configuration))
+        self._server = HttpServer(application, self._listener, certificate, limits)
         self.has_made_token = False  # the first one, in the file
 
     async def start(self) -> None:
@@ -123,6 +125,7 @@ def _build_authenticator(client: Client, configuration: Configuration) -> Authen
     )
 
 
-def _build_limits(configuration: Configuration) -> GateLimits:
+def _build_limits(configuration: Configuration, limits: ConnectionLimits) -> GateLimits:
     rate = configuration.http_requests_per_second_max
-    return GateLimits(rate=RatePolicy(rate, rate * BURST_SECONDS))
+    at_once = limit_caller(configuration.http_token_requests_max, configuration.http_token_waits_max, limits.served)
+    return GateLimits(rate=RatePolicy(rate, rate * BURST_SECONDS), at_once=at_once)

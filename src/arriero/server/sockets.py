@@ -12,6 +12,9 @@ from .connection_limits import LimitedListener
 from .listening import ListenOptions, ListenPlan
 
 BACKLOG = 64  # connections that wait to be accepted; as many are accepted in one turn of the event loop
+# Of answers that the caller has not read, in the system; it doubles the number. Without a limit it keeps megabytes for each connection,
+# and a caller who does not read is noticed only when they are full.
+SEND_BUFFER_BYTES = 128 * 1024
 ANSWER_SECONDS_MAX = 1.0  # for an answer of another server at the same Unix socket
 SOCKET_MODE = 0o600  # who may open it may send tokens; give others the rights on its folder and file
 
@@ -66,6 +69,7 @@ def open_socket(plan: ListenPlan) -> LimitedListener:
     listener = LimitedListener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
@@ -89,6 +93,7 @@ def _open_unix_socket(path: str) -> LimitedListener:
     listener = LimitedListener(socket.AF_UNIX)
     before = os.umask(0o777 & ~SOCKET_MODE)  # nobody may connect between bind and a change of rights
     try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         listener.bind(path)
         listener.listen(BACKLOG)
     except OSError as error:

@@ -222,7 +222,10 @@ _SUCCEEDED = {**_OF_TASK, "status": "succeeded", "result": {"number": "B-1"}}
     answer_example={"requests": [_REQUEST]},
 )
 async def take_requests(call: Call, agent: AgentName) -> Response:
-    return TakenResponse(_get_agents(call), agent, call.read(TakeBody), call)
+    wanted = call.read(TakeBody)
+    if wanted.wait_seconds > 0:
+        call.place.begin_wait()
+    return TakenResponse(_get_agents(call), agent, wanted, call)
 
 
 @agent_requests.operation(

@@ -228,6 +228,7 @@ async def show_ledger(
 ) -> LedgerView:
     session = call.session
     if wait:
+        call.place.begin_wait()
         clock = session.ports.clock
         began_at = clock.monotonic()
         await wait_until_shutdown(call, wait_for_ledger(session.store, session.waiting, clock, ledger_id, wait))

@@ -131,6 +131,7 @@ async def stream_replies(
     ] = None,
 ) -> Response:
     checked = check_id(queue, "reply queue")
+    call.place.begin_wait()
     if last_event_id:
         await acknowledge(call, checked, read_runs(last_event_id, ACKNOWLEDGED_MAX))
     stream = end_without_store(iterate_events(call, checked))

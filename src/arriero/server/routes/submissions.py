@@ -135,6 +135,8 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
     answer = accept(await session.submit(command))
     task = build_answer(command, answer)
     ended = None
+    if preferences.wait and not call.place.may_wait():  # the task is durable, so this is no refusal
+        preferences = Preferences(respond_async=True)
     if preferences.wait is not None:
         began_at = session.ports.clock.monotonic()
         ended = await wait_until_ended(call, answer.task_no, preferences.wait)

@@ -286,6 +286,7 @@ async def show_result(
 
 async def _find_end(call: HttpCall, task: TaskRow, wait: float) -> Ended | None:
     if wait:
+        call.place.begin_wait()
         return await wait_until_ended(call, task.task_no, wait)
     return next(iter(await call.session.store.load_ended([task.task_no])), None)
 
