@@ -1,20 +1,32 @@
-"""JSON that came from outside, refused when it is doubtful: what one reader takes for this value, another takes for that one."""
+"""JSON that came from outside, refused when it is doubtful: what one reader takes for this value, another takes for that one.
+
+The time grows with the length alone, and no call into C takes long: a thread may check a large text without stopping the others.
+"""
 
 import json
-from typing import Any, NoReturn
+import math
+import re
 
 import msgspec
 
-from .codec import refuse_deep
+from .codec import PAYLOAD_DEPTH_MAX, refuse_deep
 from .errors import InvalidInput
+
+# A text with the colon of a key after it, or a bracket. Each character is looked at once: nothing is given back.
+_find_tokens = re.compile(rb'("(?:[^"\\]++|\\.)*+")(\s*+:)?|[\[\]{}]', re.DOTALL).finditer
+_find_numbers = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[0-9][0-9.]*+(?:[eE][+-]?[0-9]++)?+|,', re.DOTALL).finditer
+# Numbers that could be out of range have 300 digits, or three in their exponent. A text may look like one, too.
+_find_large_number = re.compile(rb"[0-9.](?:[0-9.]{299}|[eE]\+?[0-9]{3})").search
+_find_nul = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000").search
+_read = msgspec.json.Decoder(msgspec.Raw).decode
+_WINDOW_BYTES = 64 * 1024
+_OVERLAP_BYTES = 512  # more than the pattern of a large number needs
+_DIGITS_MAX = 4_300  # of a whole number, as Python reads it
+_QUOTE, _OPEN_LIST, _OPEN_OBJECT = b'"[{'
 
 
 class DuplicateKey(Exception):
     """A key stands twice in one object. ``args``: the key."""
-
-
-class _NulInText(Exception):
-    """A text holds the character NUL."""
 
 
 def refuse_doubtful_json(data: bytes, what: str) -> None:
@@ -24,51 +36,53 @@ def refuse_doubtful_json(data: bytes, what: str) -> None:
         surrogate; a number is NaN or infinite.
     """
     try:
-        refuse_deep(data, what)
-        # Only this reader tells doubled keys; what numbers and texts mean is settled by the other one.
-        json.loads(
-            data,
-            object_pairs_hook=_check_pairs,
-            parse_int=_keep_nothing,
-            parse_float=_keep_nothing,
-            parse_constant=_refuse,
-        )
-        msgspec.json.decode(data)  # it refuses lone surrogates, and numbers that are out of range
-        if b"\\u0000" in data:
-            _refuse_nul(json.loads(data, object_pairs_hook=_list_texts, parse_int=_keep_nothing))
+        # It reads the whole text, and refuses lone surrogates. What a text means is not asked: no object is built.
+        _read(data)
+        data.decode()
+        _check_objects(data, what)
+        _check_numbers(data)
     except DuplicateKey as error:
         raise InvalidInput(f"{what} has the key {error.args[0]!r} twice; leave one of them out") from None
-    except _NulInText:
-        raise InvalidInput(f"{what} holds a NUL character, which PostgreSQL refuses: remove it") from None
     except (ValueError, RecursionError) as error:
+        refuse_deep(data, what)
         raise InvalidInput(f"{what} is no JSON: {error}") from error
+    if b"\\u0000" in data and _find_nul(data):
+        raise InvalidInput(f"{what} holds a NUL character, which PostgreSQL refuses: remove it")
 
 
-def _keep_nothing(text: str) -> None:
-    """Numbers mean nothing here; a long one would cost much time to read."""
+def _check_objects(data: bytes, what: str) -> None:
+    """Refuse a key that stands twice in an object of a JSON text, and too many levels. Raises DuplicateKey, InvalidInput."""
+    outer: list[set[bytes]] = []
+    keys: set[bytes] = set()
+    for found in _find_tokens(data):
+        first = data[found.start()]
+        if first == _QUOTE:
+            if found.lastindex == 2:
+                key = (
+                    found[1] if b"\\" not in found[1] else json.dumps(json.loads(found[1]), ensure_ascii=False).encode()
+                )
+                known = len(keys)
+                keys.add(key)
+                if len(keys) == known:
+                    raise DuplicateKey(json.loads(key))
+        elif first in (_OPEN_LIST, _OPEN_OBJECT):
+            outer.append(keys)
+            keys = set()
+            if len(outer) > PAYLOAD_DEPTH_MAX:
+                refuse_deep(data, what)
+        else:
+            keys = outer.pop()
 
 
-def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
-
-
-def _check_pairs(pairs: list[tuple[str, Any]]) -> None:
-    names = {name for name, _ in pairs}
-    if len(names) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise DuplicateKey(name)
-            seen.add(name)
-
-
-def _list_texts(pairs: list[tuple[str, Any]]) -> list[Any]:
-    return [part for pair in pairs for part in pair]
-
-
-def _refuse_nul(value: Any) -> None:
-    if isinstance(value, str) and "\0" in value:
-        raise _NulInText
-    if isinstance(value, list):
-        for item in value:
-            _refuse_nul(item)
+def _check_numbers(data: bytes) -> None:
+    """Refuse a number that a store or a program would read as infinite. Raises ValueError."""
+    starts = range(0, len(data), _WINDOW_BYTES)
+    if not any(_find_large_number(data, start, start + _WINDOW_BYTES + _OVERLAP_BYTES) for start in starts):
+        return
+    for found in _find_numbers(data):
+        text = found[0]
+        if text[0] in b'",':
+            continue
+        is_whole = text.isdigit()
+        if (is_whole and len(text) > _DIGITS_MAX) or (not is_whole and math.isinf(float(text))):
+            raise ValueError("a number is out of range")

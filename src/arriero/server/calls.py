@@ -9,8 +9,6 @@ from starlette.requests import Request
 
 from ..client.client import Client
 from ..client.session import Session
-from ..errors import InvalidInput
-from ..strict_json import refuse_doubtful_json
 from .answers import Payloads
 from .caller_limits import RequestPlace
 from .problems import INVALID_JSON, NOT_OPEN, Problem
@@ -98,11 +96,7 @@ class HttpCall:
         return withhold(answer, self.caller.scopes)
 
     def read(self, kind: type[T]) -> T:
-        """Read the body as a Struct. Raises Problem - no JSON, doubtful JSON (``strict_json``), or another shape."""
-        try:
-            refuse_doubtful_json(self.body, "the body")
-        except InvalidInput as error:
-            raise Problem(INVALID_JSON, str(error)) from error
+        """Read the body as a Struct; the gate has refused doubtful JSON. Raises Problem - another shape."""
         try:
             return msgspec.json.decode(self.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

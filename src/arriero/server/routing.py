@@ -21,15 +21,16 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from ..client.client import Client
-from ..errors import DefinitionError
+from ..errors import DefinitionError, InvalidInput
 from ..escaping import shell_word
 from ..tokens import AGENT_PREFIX
 from .authentication import Authenticator
 from .caller_limits import CallerLimits, CallerPlaces, RequestPlace
 from .calls import Caller, HttpCall
 from .connection_limits import is_kept
+from .large_json import refuse_doubtful_text
 from .paths import read_id
-from .problems import FORBIDDEN, INVALID_REQUEST, NOT_OPEN, Problem, ProblemType
+from .problems import FORBIDDEN, INVALID_JSON, INVALID_REQUEST, NOT_OPEN, Problem, ProblemType
 from .rate_limits import RateLimits, RatePolicy
 from .request_body import JSON, read_body
 from .request_notes import get_note
@@ -260,6 +261,8 @@ class Gate:
         if operation.body is not None and not operation.streams_body:
             begun_at = self.monotonic()
             body = await self._read_body(operation, request)
+            if operation.body_media == JSON:
+                await self._check_json(body)
             await self.confirm(operation, request, self.monotonic() - begun_at)  # a slow body outlives no token
         confirm = functools.partial(self.confirm, operation, request)
         return HttpCall(self._client, caller, body, request, self.shutdown, confirm, place)
@@ -269,6 +272,12 @@ class Gate:
         if operation.needs.public:
             return self._public_places.enter("")
         return self._places.enter(f"kept {key}" if is_kept(operation.path) else key)
+
+    async def _check_json(self, body: bytes) -> None:
+        try:
+            await refuse_doubtful_text(self._client.session.ports, body, "the body")
+        except InvalidInput as error:
+            raise Problem(INVALID_JSON, str(error)) from error
 
     async def _read_body(self, operation: Operation, request: Request) -> bytes:
         limits = self._limits

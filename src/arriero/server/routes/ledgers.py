@@ -1,7 +1,8 @@
 """Ledgers: one message with operations on many keys, all of them or none."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -16,10 +17,10 @@ from ...client.session import Session
 from ...client.submission import PRIORITY_DEFAULT
 from ...errors import InvalidInput
 from ...model import LedgerState
-from ...strict_json import refuse_doubtful_json
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, open_cursors
 from ..gate_problems import BODY_TOO_SLOW
+from ..large_json import TurnBudget, refuse_doubtful_text, run_on_text
 from ..parameters import LIMIT, Cursor, LedgerId, Limit
 from ..preferences import WAIT_SECONDS_MAX
 from ..problems import INVALID_REQUEST, UNKNOWN_NAME, Problem
@@ -98,9 +99,17 @@ def build_entry(session: Session, body: LedgerEntryBody) -> Entry:
 )
 async def submit_ledger(call: Call, ledger_id: LedgerId) -> Ledger:
     asked, session = call.read(LedgerBody), call.session
-    return await call.client.submit_ledger(
-        ledger_id, (build_entry(session, entry) for entry in asked.entries), bad=asked.bad
-    )
+    return await call.client.submit_ledger(ledger_id, build_entries(session, asked.entries), bad=asked.bad)
+
+
+async def build_entries(session: Session, bodies: Sequence[LedgerEntryBody]) -> AsyncIterator[Entry]:
+    """Build the entries of a ledger one by one; the event loop has a turn after some of them."""
+    budget = TurnBudget()
+    for body in bodies:
+        size = 0 if isinstance(body.arguments, msgspec.UnsetType) else len(bytes(body.arguments))
+        yield await run_on_text(session.ports, size, functools.partial(build_entry, session, body))
+        if budget.is_spent(size):
+            await asyncio.sleep(0)
 
 
 @ledgers.operation(
@@ -138,21 +147,23 @@ async def iterate_entries(call: HttpCall) -> AsyncIterator[Entry]:
             await call.confirm(now - confirmed_at)
             confirmed_at = now
         if line.strip():
-            yield read_line(call.session, line)
+            yield await read_line(call.session, line)
 
 
-def read_line(session: Session, line: bytes) -> Entry:
+async def read_line(session: Session, line: bytes) -> Entry:
     """Read one line; what is wrong with it is the reason of a bad entry."""
     try:
-        refuse_doubtful_json(line, "the line")
-        return build_entry(session, msgspec.json.decode(line, type=LedgerEntryBody))
+        await refuse_doubtful_text(session.ports, line, "the line")
+        body = msgspec.json.decode(line, type=LedgerEntryBody)
+        return await run_on_text(session.ports, len(line), functools.partial(build_entry, session, body))
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidInput) as error:
         return Entry.bad(str(error))
 
 
 async def iterate_lines(request: Request) -> AsyncIterator[bytes]:
     """Iterate over the lines of a body. Raises Problem - one is longer than ``LINE_BYTES_MAX``, or nothing comes."""
-    rest = b""
+    rest: list[bytes] = []  # of a line that is not complete; joined once
+    size, budget = 0, TurnBudget()
     parts = aiter(request.stream())
     while True:
         try:
@@ -162,14 +173,20 @@ async def iterate_lines(request: Request) -> AsyncIterator[bytes]:
             raise Problem(BODY_TOO_SLOW, f"no more of the body came within {PART_SECONDS:g} s") from None
         if part is None:
             break
-        *lines, rest = (rest + part).split(b"\n")
-        for line in lines:
+        *ends, begun = part.split(b"\n")
+        for end in ends:
+            line = b"".join((*rest, end))
+            rest, size = [], 0
             yield line
-        if len(rest) > LINE_BYTES_MAX:
+            if budget.is_spent(len(line)):
+                await asyncio.sleep(0)
+        rest.append(begun)
+        size += len(begun)
+        if size > LINE_BYTES_MAX:
             raise Problem(
                 INVALID_REQUEST, f"a line has more than {LINE_BYTES_MAX:,} bytes; nothing of the ledger is visible"
             )
-    yield rest
+    yield b"".join(rest)
 
 
 @ledgers.operation(

@@ -1,6 +1,7 @@
 """Submitting: one task with its own answer, or many in one request, each with its own verdict."""
 
 import asyncio
+import functools
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from ...store.contract import Ended
 from ...trace_context import parse_headers
 from ..answers import EndAnswer
 from ..calls import Call, HttpCall
+from ..large_json import run_on_text
 from ..parameters import IdempotencyKey, Prefer
 from ..paths import write_id
 from ..preferences import Preferences, read_preferences
@@ -131,7 +133,9 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
     wanted = call.read(Submission)
     preferences = read_preferences(prefer)
     session = call.session
-    command = build_command(session, wanted, choose_id(wanted.id, idempotency_key), find_traceparent(call))
+    task_id, trace = choose_id(wanted.id, idempotency_key), find_traceparent(call)
+    build = functools.partial(build_command, session, wanted, task_id, trace)
+    command = await run_on_text(session.ports, len(call.body), build)
     answer = accept(await session.submit(command))
     task = build_answer(command, answer)
     ended = None
@@ -184,15 +188,17 @@ async def submit_tasks(call: Call) -> BatchAnswer:
     wanted = call.read(SubmissionBatch).tasks
     if not 1 <= len(wanted) <= BATCH_MAX:
         raise Problem(INVALID_REQUEST, f"the body has {len(wanted)} tasks; it may have 1 to {BATCH_MAX}")
-    session = call.session
     trace = find_traceparent(call)
-    verdicts = await asyncio.gather(*(_submit_one(session, one, trace) for one in wanted))
+    verdicts = await asyncio.gather(*(_submit_one(call, one, trace) for one in wanted))
     return BatchAnswer(tuple(verdicts), sum(verdict.problem is not None for verdict in verdicts))
 
 
-async def _submit_one(session: Session, wanted: Submission, trace: TraceHeaders) -> SubmissionVerdict:
+async def _submit_one(call: HttpCall, wanted: Submission, trace: TraceHeaders) -> SubmissionVerdict:
+    """Submit one of a batch. All of a large body go through the thread, in their order, because they begin in one turn of the loop."""
+    session = call.session
     try:
-        command = build_command(session, wanted, wanted.id, trace)
+        build = functools.partial(build_command, session, wanted, wanted.id, trace)
+        command = await run_on_text(session.ports, len(call.body), build)
         return SubmissionVerdict(build_answer(command, accept(await session.submit(command))))
     except ArrieroError as error:
         problem = build_problem(error)
