@@ -709,3 +709,24 @@ def test_reading_settings_without_a_file_loads_no_parser_of_files(folder: Path) 
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=folder)
     assert ran.stdout == "False False\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            '["*"]',
+            "that is any page: each could act with the rights of whoever looks at it; name the origins of your pages",
+        ),
+        ('["null"]', "that is any page"),
+        (
+            '["https://desk.example.com/path"]',
+            "it must be a list of origins without a path, like https://desk.example.com",
+        ),
+        ('["desk.example.com"]', "it must be a list of origins"),
+    ],
+)
+def test_an_origin_that_stands_for_any_page_is_refused(given: str, said: str, folder: Path) -> None:
+    wrote(folder, f"[http]\norigins = {given}\n")
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        loaded(folder)

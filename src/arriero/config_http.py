@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from .config_values import COUNT, HEADER, NAMES, NETWORKS, PORT, SCOPES, TEXT, SettingInfo, ValueKind
+from .config_values import COUNT, HEADER, NAMES, NETWORKS, ORIGINS, PORT, SCOPES, TEXT, SettingInfo, ValueKind
 
 TABLE = "http"
 PORT_DEFAULT = 8478  # nobody is registered for it, and no well-known program listens there
@@ -65,7 +65,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     http_origins: Annotated[
         tuple[str, ...],
         _declare_setting(
-            NAMES, "--allow-origin", "Origins of pages of others that may use the API, like https://desk.example.com."
+            ORIGINS, "--allow-origin", "Origins of pages of others that may use the API, like https://desk.example.com."
         ),
     ] = ()
     http_requests_per_second_max: Annotated[

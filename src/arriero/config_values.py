@@ -255,6 +255,17 @@ def _names(value: object) -> tuple[str, ...]:
     return names
 
 
+def _origins(value: object) -> tuple[str, ...]:
+    names = tuple(name.lower() for name in _names(value))
+    if {"*", "null"} & set(names):
+        raise UnfitValue(
+            "that is any page: each could act with the rights of whoever looks at it; name the origins of your pages"
+        )
+    if not all(map(_is_origin, names)):
+        raise UnfitValue
+    return names
+
+
 def _networks(value: object) -> tuple[str, ...]:
     from ipaddress import ip_network  # only who has a proxy pays for it
 
@@ -284,6 +295,7 @@ PORT_MAX = 65_535
 # Headers that say something else already, or that a proxy rewrites on its own.
 _FOREIGN_HEADERS = ("authorization", "connection", "content-length", "cookie", "host", "origin", "transfer-encoding")
 _is_header_name = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}", re.ASCII).fullmatch
+_is_origin = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.ASCII).fullmatch
 SECONDS = ValueKind("a number of seconds above 0, a century at most", _seconds, float)
 COUNT = ValueKind(f"a whole number from 1 to {COUNT_MAX:,}", _count, int)
 LOSSES = ValueKind(
@@ -312,5 +324,6 @@ PORT = ValueKind(f"a whole number from 0 to {PORT_MAX}; 0 stands for one that is
 TEXT = ValueKind("a text without control characters", _text)
 HEADER = ValueKind("the name of a header that says nothing else, like X-Forwarded-User", _header)
 NAMES = ValueKind("a list of texts", _names, _role_names_of)
+ORIGINS = ValueKind("a list of origins without a path, like https://desk.example.com", _origins, _role_names_of)
 NETWORKS = ValueKind('a list of addresses or networks, like ["127.0.0.1", "10.0.0.0/24"]', _networks, _role_names_of)
 SCOPES = ValueKind("a list of scopes of tokens", _scopes, _role_names_of)

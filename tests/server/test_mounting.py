@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount
 
-from arriero import Agent, App, Attempt
+from arriero import Agent, App, Attempt, InvalidInput
 from arriero.client.remote_agents import RemoteAgents, RemoteReport
 from arriero.server import Caller, mount
 from arriero.server.routing import refuse_ungated_routes
@@ -105,3 +105,11 @@ async def test_a_program_that_mounts_the_api_gives_out_requests_of_agents_with_t
         report = RemoteReport(task=request.task, capability=request.capability, status="succeeded", result=result)
         await agents.report("carrier", report)
         assert await app.task("P-7").result(timeout=60) == "B-1"
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "null", "desk.example.com", "https://desk.example.com/", "https://*.example.com"]
+)
+def test_any_page_and_what_is_no_origin_is_refused(origin: str) -> None:
+    with pytest.raises(InvalidInput, match="origins are .*(any page: each could act|without a path)"):
+        mount(App("shop"), origins=[origin])

@@ -23,6 +23,7 @@ from .problems import (
     Problem,
     build_problem,
     build_problem_response,
+    hide_store,
 )
 from .readiness import ServerReadiness
 from .request_notes import get_note
@@ -89,6 +90,9 @@ def build_application(
 
 def _respond(request: Request, problem: Problem) -> Response:
     get_note(request.scope).problem = problem.kind.code
+    server = request.app
+    assert isinstance(server, ApiServer)
+    problem.detail = hide_store(problem.detail, server.gate.session)
     return build_problem_response(problem)
 
 
@@ -99,7 +103,9 @@ async def _answer_problem(request: Request, error: Exception) -> Response:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ArrieroError)
-    problem = build_problem(error)
+    server = request.app
+    assert isinstance(server, ApiServer)
+    problem = build_problem(error, server.gate.session)
     return await _answer_failure(request, error) if problem is None else _respond(request, problem)
 
 

@@ -27,6 +27,9 @@ URI_TOO_LONG = declare_problem("uri-too-long", 414, "The path or the query is to
 HEADERS_TOO_LARGE = declare_problem(
     "headers-too-large", 431, "The headers are too large", "Send fewer or shorter headers."
 )
+HEADER_REPEATED = declare_problem(
+    "header-repeated", 400, "A header that counts once came twice", "Send it once; nothing was changed."
+)
 NOT_HTTP = declare_problem(
     "not-http",
     400,

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 from ..client.client import Client
+from ..config_values import ORIGINS, UnfitValue
+from ..errors import InvalidInput
 from .application import ApiServer, build_application
 from .authentication import Authenticate, FunctionAuthenticator
 from .request_rules import LOOPBACK_NAMES, RequestRules
@@ -30,9 +32,17 @@ def mount(
         hosts: names by which the web application is known, beside localhost; ``*`` for any, if it judges the header Host itself.
         origins: of pages of others that may use the API from a browser.
         limits: what one caller may send.
-    Raises: DefinitionError - a route has no gate.
+    Raises: DefinitionError - a route has no gate; InvalidInput - what is given as an origin is none, or any page.
     """
     authenticator = TokenAuthenticator(app.session) if authenticate is None else FunctionAuthenticator(authenticate)
     known = frozenset(LOOPBACK_NAMES) | frozenset(host.lower() for host in hosts)
-    rules = RequestRules(hosts=known, origins=frozenset(origins))
+    rules = RequestRules(hosts=known, origins=_check_origins(origins))
     return build_application(app, authenticator, limits=limits, rules=rules)
+
+
+def _check_origins(origins: Iterable[str]) -> frozenset[str]:
+    given = tuple(origins)
+    try:
+        return frozenset(ORIGINS.checked(given))
+    except UnfitValue as error:
+        raise InvalidInput(f"origins are {given!r}: {str(error) or f'they must be {ORIGINS.must_be}'}") from error

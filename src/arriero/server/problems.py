@@ -1,12 +1,15 @@
 """Refusals over HTTP as problem documents (RFC 9457), each with a stable type that the reference lists."""
 
 import json
+import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
+from ..client.session import Session
 from ..errors import (
     ApprovalNeeded,
     ArrieroError,
@@ -25,9 +28,13 @@ from ..errors import (
     UnreadableRow,
     VerbRefused,
 )
+from ..rate_limited_log import Repeats
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:arriero:problem:"
+SERVERS_STORE = "the server's store"
+logger = logging.getLogger("arriero.server")
+_repeats = Repeats()  # while a store is away, each request fails for the same reason
 
 
 class ProblemType(msgspec.Struct, frozen=True):
@@ -222,16 +229,35 @@ _BY_ERROR: tuple[tuple[type[ArrieroError], ProblemType], ...] = (  # the first t
 )
 
 
-def build_problem(error: ArrieroError) -> Problem | None:
-    """Build the problem of an error that a caller may see; None: it is a bug of ours."""
+def build_problem(error: ArrieroError, session: Session) -> Problem | None:
+    """Build the problem of an error that a caller may see; None: it is a bug of ours.
+
+    Errors name the store, for people who have it before them. A caller over HTTP does not learn where it is. What a store that fails
+    says is logged, and its caller gets no more than the title: it may hold addresses and names of files and roles.
+    """
     for kind, problem in _BY_ERROR:
         if isinstance(error, kind):
+            headers = {"Retry-After": "1"} if problem.status == STORE_UNAVAILABLE.status else {}
+            if problem is STORE_UNAVAILABLE:
+                line = f"a request was answered {problem.code}: {error}"
+                for one in _repeats.offer(problem.code, line, session.ports.clock.monotonic()):
+                    logger.warning("%s", one)
+                return Problem(problem, f"{problem.title}; the log of the server says why", headers=headers)
             more: dict[str, Any] = {}
             if isinstance(error, VerbRefused):
                 more = {"state": error.state, "allowed": list(error.allowed)}
-            headers = {"Retry-After": "1"} if problem.status == 503 else {}
-            return Problem(problem, str(error), headers=headers, **more)
+            return Problem(problem, hide_store(str(error), session), headers=headers, **more)
     return None
+
+
+def hide_store(text: str, session: Session) -> str:
+    """Return a text without the places where the store is: its URL, and the path of its file."""
+    if not session.is_open:
+        return text
+    path = getattr(session.store, "path", "")
+    for name in filter(None, (session.store.url, path, path and os.path.realpath(path))):
+        text = text.replace(name, SERVERS_STORE)
+    return text.replace(f"the store {SERVERS_STORE}", SERVERS_STORE).replace(f"store {SERVERS_STORE}", SERVERS_STORE)
 
 
 def build_document(problem: Problem) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from .gate_problems import CROSS_ORIGIN, HEADERS_TOO_LARGE, MISDIRECTED, URI_TOO_LONG
+from .gate_problems import CROSS_ORIGIN, HEADER_REPEATED, HEADERS_TOO_LARGE, MISDIRECTED, URI_TOO_LONG
 from .problems import INVALID_REQUEST, Problem
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -14,6 +14,7 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # they change nothing
 TARGET_BYTES_MAX = 8_192  # two ids of 255 characters, percent-encoded, fit in
 HEADERS_MAX = 64
 HEADER_BYTES_MAX = 16_384
+SINGLE_HEADERS = (b"idempotency-key", b"last-event-id", b"content-type")
 
 
 class RequestRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,12 +59,27 @@ def judge_request(
             HEADERS_TOO_LARGE,
             f"{len(headers)} headers with {size:,} bytes; the limits are {HEADERS_MAX} and {HEADER_BYTES_MAX:,}",
         )
-    return _judge_length(headers) or _judge_host(rules, headers) or _judge_origin(rules, method, headers)
+    return (
+        _judge_repeats(headers)
+        or _judge_length(headers)
+        or _judge_host(rules, headers)
+        or _judge_origin(rules, method, headers)
+    )
 
 
 def list_values(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[str]:
     """The values of a header, one for each time that it was sent."""
     return [value.decode("latin-1") for key, value in headers if key == name]
+
+
+def _judge_repeats(headers: Sequence[tuple[bytes, bytes]]) -> Problem | None:
+    """Refuse a header that counts once and came twice: servers and proxies differ about which value counts."""
+    names = [name for name, _ in headers]
+    twice = next((name for name in SINGLE_HEADERS if names.count(name) > 1), None)
+    if twice is None:
+        return None
+    shown = twice.decode().title()
+    return Problem(HEADER_REPEATED, f"the header {shown} was sent {names.count(twice)} times; send it once")
 
 
 def _judge_length(headers: Sequence[tuple[bytes, bytes]]) -> Problem | None:

@@ -21,6 +21,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from ..client.client import Client
+from ..client.session import Session
 from ..errors import DefinitionError, InvalidInput
 from ..escaping import shell_word
 from ..tokens import AGENT_PREFIX
@@ -240,6 +241,11 @@ class Gate:
         self._places = CallerPlaces(limits.at_once)
         self._public_places = CallerPlaces(CallerLimits(sys.maxsize, sys.maxsize))
         self.shutdown = ShutdownSignal()
+
+    @property
+    def session(self) -> Session:
+        """The session of the App that is served."""
+        return self._client.session
 
     def monotonic(self) -> float:
         """Seconds on this process's clock."""

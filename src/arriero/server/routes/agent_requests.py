@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ...client.remote_agents import BATCH_MAX, AttemptTerm, RemoteAgents, RemoteReport, RemoteRequest
+from ...client.session import Session
 from ...errors import AgentRequestRefused, ArrieroError
 from ..calls import Call, HttpCall
 from ..gate_problems import build_shutdown_problem
@@ -280,15 +281,15 @@ async def report_requests(call: Call, agent: AgentName) -> ReportBatchAnswer:
     agents = _get_agents(call)
     with _translating_refusals():
         agents.check_agent(agent)
-    verdicts = await asyncio.gather(*(_report_one(agents, agent, one) for one in reports))
+    verdicts = await asyncio.gather(*(_report_one(call.session, agents, agent, one) for one in reports))
     return ReportBatchAnswer(tuple(verdicts), sum(verdict.problem is not None for verdict in verdicts))
 
 
-async def _report_one(agents: RemoteAgents, agent: str, report: RemoteReport) -> ReportVerdict:
+async def _report_one(session: Session, agents: RemoteAgents, agent: str, report: RemoteReport) -> ReportVerdict:
     try:
         await agents.report(agent, report)
     except ArrieroError as error:
-        problem = _build_refusal(error) if isinstance(error, AgentRequestRefused) else build_problem(error)
+        problem = _build_refusal(error) if isinstance(error, AgentRequestRefused) else build_problem(error, session)
         if problem is None:
             raise
         return ReportVerdict(build_problem_document(problem))

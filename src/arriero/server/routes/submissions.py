@@ -201,7 +201,7 @@ async def _submit_one(call: HttpCall, wanted: Submission, trace: TraceHeaders) -
         command = await run_on_text(session.ports, len(call.body), build)
         return SubmissionVerdict(build_answer(command, accept(await session.submit(command))))
     except ArrieroError as error:
-        problem = build_problem(error)
+        problem = build_problem(error, session)
         if problem is None:
             raise
         return SubmissionVerdict(problem=build_problem_document(problem))
