@@ -25,6 +25,34 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
+class Reach(msgspec.Struct, frozen=True):
+    """The tasks that a token is restricted to; everything else is not there for its holder.
+
+    Args:
+        apps: of these Apps; none: of any.
+        workflows: of these workflows, ``step:NAME`` for tasks of one step; none: of any.
+    """
+
+    apps: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Returns True if the token is not restricted."""
+        return not self.apps and not self.workflows
+
+    def includes(self, app: str, workflow: str) -> bool:
+        """Return True if the holder sees the tasks of a workflow of an App."""
+        return self.includes_app(app) and (not self.workflows or workflow in self.workflows)
+
+    def includes_app(self, app: str) -> bool:
+        """Return True if the holder sees some tasks of an App."""
+        return not self.apps or app in self.apps
+
+
+ANY_REACH = Reach()
+
+
 class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     """A token. The secret in it is kept nowhere; ``digest`` is what its holder's secret must hash to.
 
@@ -36,6 +64,7 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
         expires_at: from then on it is refused; None: it never expires.
         last_used_at: within a minute; None: it was never used.
         revoked_at: from then on it is refused; None: it is not revoked.
+        apps, workflows: to which it is restricted: see ``Reach``.
     """
 
     token_id: str
@@ -49,6 +78,8 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: Instant | None = None
     revoked_by: str = ""
     revoked_reason: str = ""
+    apps: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
 
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,3 +91,4 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...]
     created_by: str
     expires_in: float | None = None
+    reach: Reach = ANY_REACH

@@ -35,6 +35,15 @@ def test_a_token_that_is_revoked_stays_in_the_list_with_the_reason(call: Call) -
     assert 'was revoked before, by bob: "laptop lost"' in again.stdout
 
 
+def test_a_token_is_restricted_to_apps_and_workflows_and_the_list_says_so(call: Call) -> None:
+    restricted = ("--app", "shop", "--app", "travel", "--workflow", "fulfil")
+    made = call("token", "create", "partner", "--scope", "submit", *restricted, "--by", "ana")
+    assert "may submit, restricted to App shop, travel; workflow fulfil, and never expires" in made.stderr
+    (view,) = json_lines(call("token", "list", "--json").stdout)
+    assert (view["apps"], view["workflows"]) == (["shop", "travel"], ["fulfil"])
+    assert "App shop, travel; workflow fulfil" in call("token", "list").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -47,6 +56,7 @@ def test_a_token_that_is_revoked_stays_in_the_list_with_the_reason(call: Call) -
         (("create", "ci", "--scope", "read", "--by", "\u0430na"), "by '\\u0430na' mixes letters of 2 scripts"),
         (("create", "ci", "--scope", "read", "--expires-in", "0"), "has expired is of no use"),
         (("create", "ci", "--scope", "read", "--expires-in", "soon"), "is no duration"),
+        (("create", "ci", "--scope", "read", "--app", ""), "name of an App has 0 characters"),
         (("revoke", "0011", "--reason", "lost"), "no token has the id '0011'"),
     ],
 )

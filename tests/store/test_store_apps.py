@@ -15,6 +15,7 @@ from arriero.model import TaskState, Turn
 from arriero.processes import ProcessAbout
 from arriero.store.contract import StateStore
 from arriero.store.task_filter import TaskFilter
+from arriero.tokens import Reach
 
 SHOP, TRAVEL = 1, 2  # numbers of the processes
 
@@ -300,3 +301,32 @@ async def test_a_rename_is_kept_in_the_stores_history(world: World) -> None:
     rows = [row async for row in world.store.history(0)]
     (event,) = msgspec.json.decode(rows[-1].events)
     assert event == {"type": "app.renamed", "from": "web", "app": "shop", "tasks": 3, "reason": "one system"}
+
+
+async def test_lists_counts_and_messages_are_narrowed_to_apps_and_workflows(world: World) -> None:
+    tasks = [
+        submission(f"{app}-{workflow}-{number}", app=app, workflow=workflow, reply_to="desk")
+        for number in range(2)
+        for app in ("shop", "travel", "")
+        for workflow in ("fulfil", "step:pay")
+    ]
+    await world.store.submit(tasks)
+    every = [task.task_id for task in tasks]
+    for reach in (
+        Reach(),
+        Reach(apps=("shop",)),
+        Reach(apps=("shop", "travel"), workflows=("step:pay",)),
+        Reach(workflows=("fulfil", "nobody's")),
+        Reach(apps=("",)),
+        Reach(apps=("'; DROP TABLE task",)),
+    ):
+        wanted = [task.task_id for task in tasks if reach.includes(task.app, task.workflow)]
+        which = TaskFilter(apps=reach.apps, workflows=reach.workflows)
+        assert [row.task_id for row in await world.store.list_tasks(which)] == wanted
+        assert [row.task_id for row in await world.store.list_tasks(which, limit=1)] == wanted[:1]
+        newest_first = await world.store.list_tasks(which, newest_first=True)
+        assert [row.task_id for row in newest_first] == wanted[::-1]
+        assert await world.store.count_listed(which, limit=100) == len(wanted)
+        assert [status.task_id for status in await world.store.load_statuses("desk", 100, reach)] == wanted
+        assert [status.task_id for status in await world.store.load_statuses("desk", 1, reach)] == wanted[:1]
+    assert [status.task_id for status in await world.store.load_statuses("desk", 100)] == every

@@ -5,7 +5,7 @@ from store_world import World
 from arriero.audit.check import check
 from arriero.events import read_events
 from arriero.events.store import TokenCreated, TokenRevoked
-from arriero.tokens import NewToken, TokenRow
+from arriero.tokens import NewToken, Reach, TokenRow
 
 
 def new_token(token_id: str = "0011", **changes: object) -> NewToken:
@@ -40,6 +40,22 @@ async def test_a_token_that_is_added_twice_is_there_once_and_told_once(world: Wo
     assert await world.store.list_tokens() == [added]
     event = TokenCreated("0011", "deploy, Zürich", ("agent:*", "read"), added.expires_at)
     assert await told(world) == [("ana", event)]
+
+
+async def test_the_apps_and_workflows_that_a_token_is_restricted_to_are_kept_with_it(world: World) -> None:
+    reach = Reach(apps=("shop", "Zürich"), workflows=("step:pay",))
+    added = await world.store.add_token(new_token(reach=reach))
+    assert Reach(added.apps, added.workflows) == reach
+    assert await world.store.find_tokens(["0011"]) == [added]
+    revoked = await world.store.revoke_token("0011", "ana", "lost")
+    assert revoked is not None
+    assert Reach(revoked.apps, revoked.workflows) == reach
+    (created, *_) = await told(world)
+    assert created == ("ana", TokenCreated("0011", "deploy, Zürich", added.scopes, added.expires_at, *reach_of(added)))
+
+
+def reach_of(row: TokenRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return row.apps, row.workflows
 
 
 async def test_tokens_are_found_by_their_ids(world: World) -> None:

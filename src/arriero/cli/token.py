@@ -1,6 +1,7 @@
 """``arriero token``: who may use the HTTP API."""
 
 import asyncio
+from typing import Any
 
 import click
 import msgspec
@@ -36,36 +37,50 @@ def token(context: click.Context) -> None:
 @token.command("create", short_help="Create a token. Its secret is shown once.")
 @click.argument("name", metavar="NAME")
 @click.option("--scope", "scopes", metavar="SCOPE", multiple=True, required=True, help=f"{SCOPES}; may be repeated.")
+@click.option("--app", "apps", metavar="APP", multiple=True, help="Restrict it to tasks of this App; may be repeated.")
+@click.option("--workflow", "workflows", metavar="NAME", multiple=True, help="And to this workflow; may be repeated.")
 @click.option("--expires-in", metavar="DURATION", type=parse_duration, help="Like 90d, 12h; never by default.")
 @click.option("--by", metavar="NAME", help="Who creates it; your login name by default.")
 @store_option
 @json_option
 def create_token(
-    name: str, scopes: tuple[str, ...], expires_in: float | None, by: str | None, store: str | None, as_json: bool
+    name: str,
+    scopes: tuple[str, ...],
+    apps: tuple[str, ...],
+    workflows: tuple[str, ...],
+    expires_in: float | None,
+    by: str | None,
+    store: str | None,
+    as_json: bool,
 ) -> None:
     """Create a token under a NAME, which signs in the history what its holder does.
 
     The token alone goes to standard output, so that it can be piped into a secret store. It is kept nowhere: who loses it
-    creates another one.
+    creates another one. With --app and --workflow everything else is not there for its holder.
     """
-    created = asyncio.run(_create(name, scopes, expires_in, by or find_login_name(), store))
+    wanted = [scope.strip() for given in scopes for scope in given.split(",")]
+    options = {"scopes": wanted, "apps": apps, "workflows": workflows, "expires_in": expires_in}
+    created = asyncio.run(_create(store, name, by=by or find_login_name(), **options))
     about = created.about
     if as_json:
         print_json(TokenShown(created.token, about))
         return
     click.echo(created.token)
     until = "never expires" if about.expires_at is None else f"expires at {format_time(about.expires_at)}"
-    said = f"token {about.id} of {about.name} may {', '.join(about.scopes)} and {until}; it is not shown again"
+    within = f", restricted to {_format_reach(about)}," if about.apps or about.workflows else ""
+    said = f"token {about.id} of {about.name} may {', '.join(about.scopes)}{within} and {until}; it is not shown again"
     click.echo(f"arriero: {one_line(said)}", err=True)
 
 
-async def _create(
-    name: str, scopes: tuple[str, ...], expires_in: float | None, by: str, store: str | None
-) -> CreatedToken:
-    wanted = [scope.strip() for given in scopes for scope in given.split(",")]
+def _format_reach(view: TokenView) -> str:
+    named = (("App", view.apps), ("workflow", view.workflows))
+    return "; ".join(f"{what} {', '.join(names)}" for what, names in named if names)
+
+
+async def _create(store: str | None, name: str, **options: Any) -> CreatedToken:
     operator, url = App("operator"), load_store_configuration(store).store
     async with open_client(operator, url):  # on a store that may not be there yet
-        return await operator.tokens.create(name, scopes=wanted, by=by, expires_in=expires_in)
+        return await operator.tokens.create(name, **options)
 
 
 @token.command("list", short_help="List all tokens, without their secrets.")
@@ -79,7 +94,7 @@ def list_tokens(store: str | None, as_json: bool) -> None:
             print_json(view)
         return
     print_table(
-        ("id", "name", "state", "scopes", "created", "by", "expires", "last used", "revoked by"),
+        ("id", "name", "state", "scopes", "restricted to", "created", "by", "expires", "last used", "revoked by"),
         [_format_cells(view) for view in views],
     )
 
@@ -92,7 +107,18 @@ async def _list(store: str | None) -> list[TokenView]:
 def _format_cells(view: TokenView) -> tuple[str, ...]:
     created, expires, used = map(format_time, (view.created_at, view.expires_at, view.last_used_at))
     revoked = f"{view.revoked_by}: {view.revoked_reason}" if view.revoked_by else ""
-    return (view.id, view.name, view.state, " ".join(view.scopes), created, view.created_by, expires, used, revoked)
+    return (
+        view.id,
+        view.name,
+        view.state,
+        " ".join(view.scopes),
+        _format_reach(view),
+        created,
+        view.created_by,
+        expires,
+        used,
+        revoked,
+    )
 
 
 @token.command("revoke", short_help="Refuse a token from now on.")

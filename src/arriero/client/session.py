@@ -1,6 +1,7 @@
 """The state of an App: its code and ports, and while it is open its store, submissions and result waiters."""
 
 import asyncio
+import copy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -124,6 +125,13 @@ class Session:
         if self._submissions is None and self._store is not None:
             self._submissions = Submissions(self._store, self.ports, self, self.submission_counts)
         return self._submissions
+
+    def narrow(self, store: StateStore, codes: Mapping[str, Code]) -> "Session":
+        """Return this open session as one sees it who reaches only a part of its store and of its code."""
+        _ = self.submissions  # both have the same ones
+        narrowed = copy.copy(self)
+        vars(narrowed).update(codes=codes, _store=store, _views=None)
+        return narrowed
 
     def count_submissions_waiting(self) -> int:
         """Count the submissions that have no answer yet."""

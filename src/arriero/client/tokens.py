@@ -12,6 +12,7 @@ from ..core.tokens import (
     SECRET_BYTES,
     TokenParts,
     build_parts,
+    check_reach,
     check_scopes,
     compute_digest,
     find_state,
@@ -22,7 +23,7 @@ from ..errors import InvalidInput, UnknownName
 from ..model import Instant
 from ..policies import Duration, check_seconds
 from ..store.contract import StateStore
-from ..tokens import NewToken, TokenRow
+from ..tokens import ANY_REACH, NewToken, Reach, TokenRow
 from .row_shapes import to_datetime
 from .session import Session
 from .verb_commands import check_signature, check_signer
@@ -37,6 +38,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
         state: ``valid``, ``expired`` or ``revoked``.
         expires_at: None: never.
         last_used_at: within a minute; None: it was never used.
+        apps, workflows: to which it is restricted; empty: it is not.
     """
 
     id: str
@@ -50,6 +52,8 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
     revoked_by: str
     revoked_reason: str
+    apps: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
 
 
 class CreatedToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +80,8 @@ def build_token_view(row: TokenRow, now: Instant) -> TokenView:
         revoked_at=to_datetime(row.revoked_at),
         revoked_by=row.revoked_by,
         revoked_reason=row.revoked_reason,
+        apps=row.apps,
+        workflows=row.workflows,
     )
 
 
@@ -85,7 +91,14 @@ def draw_token() -> TokenParts:
 
 
 async def keep_token(
-    store: StateStore, parts: TokenParts, *, name: str, scopes: tuple[str, ...], by: str, expires_in: float | None
+    store: StateStore,
+    parts: TokenParts,
+    *,
+    name: str,
+    scopes: tuple[str, ...],
+    by: str,
+    expires_in: float | None,
+    reach: Reach = ANY_REACH,
 ) -> CreatedToken:
     """Keep a token that was drawn; repeated it changes nothing. Raises StoreError."""
     row = await store.add_token(
@@ -96,6 +109,7 @@ async def keep_token(
             scopes=scopes,
             created_by=by,
             expires_in=expires_in,
+            reach=reach,
         )
     )
     return CreatedToken(token=format_token(parts), about=build_token_view(row, store.now()))
@@ -108,7 +122,14 @@ class Tokens:
         self._session = session
 
     async def create(
-        self, name: str, *, scopes: Iterable[str], by: str, expires_in: Duration | None = None
+        self,
+        name: str,
+        *,
+        scopes: Iterable[str],
+        by: str,
+        expires_in: Duration | None = None,
+        apps: Iterable[str] = (),
+        workflows: Iterable[str] = (),
     ) -> CreatedToken:
         """Create a token. Only this answer holds its secret.
 
@@ -119,17 +140,22 @@ class Tokens:
                 ``replies:*`` are for any.
             by: who creates it.
             expires_in: seconds or timedelta; None: never.
+            apps, workflows: restrict it to tasks of these Apps, and of these workflows (``step:NAME`` for tasks of one step):
+                everything else is not there for its holder. None: it is not restricted.
         Raises: InvalidInput - no fit name, scope or duration, or nobody signs; StoreError.
         """
         check_signer(name, "name of a token")
         if not name.strip():
             raise InvalidInput("the name of a token is blank; it signs what its holder does")
         wanted = check_scopes(scopes)
+        reach = check_reach(apps, workflows)
         check_signature(by, "creates a token")
         seconds = None if expires_in is None else check_seconds(expires_in, "expires_in")
         if seconds is not None and seconds <= 0:
             raise InvalidInput(f"expires_in is {seconds:g} s; a token that has expired is of no use")
-        return await keep_token(self._session.store, draw_token(), name=name, scopes=wanted, by=by, expires_in=seconds)
+        return await keep_token(
+            self._session.store, draw_token(), name=name, scopes=wanted, by=by, expires_in=seconds, reach=reach
+        )
 
     async def list(self) -> list[TokenView]:
         """All tokens by the time of their creation, also those that are refused by now. Raises InvalidInput, StoreError."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..codec import check_id
 from ..errors import InvalidInput
 from ..model import Instant, later
-from ..tokens import NAMED_PREFIXES, NewToken, Scope, TokenRow
+from ..tokens import NAMED_PREFIXES, NewToken, Reach, Scope, TokenRow
 
 PREFIX = "arriero"  # by which scanners of secrets recognise a token
 ID_BYTES = 8  # 64 bits: two tokens never meet
@@ -120,6 +120,8 @@ def build_row(token: NewToken, now: Instant) -> TokenRow:
         created_at=now,
         created_by=token.created_by,
         expires_at=None if token.expires_in is None else later(now, token.expires_in),
+        apps=token.reach.apps,
+        workflows=token.reach.workflows,
     )
 
 
@@ -128,6 +130,17 @@ def revoke_token(row: TokenRow, now: Instant, by: str, reason: str) -> TokenRow 
     if row.revoked_at is not None:
         return None
     return replace(row, revoked_at=now, revoked_by=by, revoked_reason=reason)
+
+
+def check_reach(apps: Iterable[str], workflows: Iterable[str]) -> Reach:
+    """Check the Apps and workflows that a new token is restricted to. Raises InvalidInput - a name that none can have."""
+    return Reach(_check_names(apps, "an App"), _check_names(workflows, "a workflow"))
+
+
+def _check_names(names: Iterable[str], what: str) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise InvalidInput(f"the name of {what} is {names!r}; give a list, like [{names!r}]")
+    return tuple(sorted({check_id(name, f"name of {what}") for name in names}))
 
 
 def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:

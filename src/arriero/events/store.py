@@ -134,6 +134,8 @@ class TokenCreated(HistoryEvent, frozen=True, tag="token.created"):
     name: str
     scopes: tuple[str, ...]
     expires_at: Instant | None
+    apps: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
 
 
 class TokenRevoked(HistoryEvent, frozen=True, tag="token.revoked"):

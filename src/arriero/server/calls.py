@@ -9,9 +9,11 @@ from starlette.requests import Request
 
 from ..client.client import Client
 from ..client.session import Session
+from ..tokens import ANY_REACH, Reach
 from .answers import Payloads
 from .caller_limits import RequestPlace
 from .problems import INVALID_JSON, NOT_OPEN, Problem
+from .reached_store import narrow_store
 from .scopes import may_read_payloads
 from .shutdown_signal import ShutdownSignal
 from .withholding import withhold
@@ -26,11 +28,13 @@ class Caller(msgspec.Struct, frozen=True):
         name: signs each act in the history: the token's name, or what the proxy says. Never what the request says.
         scopes: what the caller may do.
         credential: what requests are counted by, like the id of a token; empty: the name.
+        reach: the Apps and workflows that the caller is restricted to.
     """
 
     name: str
     scopes: frozenset[str]
     credential: str = ""
+    reach: Reach = ANY_REACH
 
 
 class HttpCall:
@@ -63,6 +67,7 @@ class HttpCall:
         self.shutdown = shutdown
         self.confirm = confirm
         self.place = place
+        self._session: Session | None = None
 
     @property
     def client(self) -> Client:
@@ -73,8 +78,12 @@ class HttpCall:
 
     @property
     def session(self) -> Session:
-        """The Session of the App, open. Raises Problem - it is not open."""
-        return self.client.session
+        """The Session of the App, open, with the part of its store that the caller reaches. Raises Problem - it is not open."""
+        if self._session is None:
+            whole, reach = self.client.session, self.caller.reach
+            codes = {name: code for name, code in whole.codes.items() if reach.includes(whole.app, name)}
+            self._session = whole if reach.is_whole else whole.narrow(narrow_store(whole.store, reach), codes)
+        return self._session
 
     @property
     def root(self) -> str:

@@ -27,6 +27,7 @@ from .problems import (
     INVALID_REQUEST,
     MEDIA_TYPE,
     NOT_OPEN,
+    OUT_OF_REACH,
     STORE_UNAVAILABLE,
     TOO_LARGE,
     UNAUTHENTICATED,
@@ -48,7 +49,8 @@ Submits tasks to an App, shows them, and carries out the verbs of people.
 Each request but those that say otherwise needs a token: `Authorization: Bearer TOKEN`. `x-scope` of an operation is the scope
 that the token must have, and `x-also-scope` a second one; the scope admin replaces all others. What is refused is told as a
 problem document (RFC 9457), whose `code` is stable. Payloads (arguments, results, outputs) are shown only to tokens with the
-scope read-payloads.
+scope read-payloads. A token may be restricted to Apps and workflows: other tasks, schedules and messages are not there for it, nor
+are operations without `x-narrowed`, which are of the whole store; requests of an Agent are, on a server of its App.
 
 `/`, `:` and `%` in an id are percent-encoded in a path.
 """
@@ -63,7 +65,16 @@ PUBLIC = (
     STOPPING,
     INTERNAL,
 )
-ALWAYS = (*PUBLIC, UNAUTHENTICATED, FORBIDDEN, TOO_MANY_REQUESTS, TOO_MANY_AT_ONCE, STORE_UNAVAILABLE, NOT_OPEN)
+ALWAYS = (
+    *PUBLIC,
+    UNAUTHENTICATED,
+    FORBIDDEN,
+    OUT_OF_REACH,
+    TOO_MANY_REQUESTS,
+    TOO_MANY_AT_ONCE,
+    STORE_UNAVAILABLE,
+    NOT_OPEN,
+)
 WITH_BODY = (INVALID_JSON, UNSUPPORTED_MEDIA, TOO_LARGE, BODY_TOO_SLOW)
 
 
@@ -120,6 +131,8 @@ def _describe(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, A
         part["x-scope"] = _name_scope(needs)
     if needs.also is not None:
         part["x-also-scope"] = str(needs.also)
+    if operation.is_narrowed:
+        part["x-narrowed"] = True
     if operation.body is not None:
         media = {"schema": schema_of[_key(operation.body)], "examples": _name_examples(operation.examples)}
         part["requestBody"] = {"required": True, "content": {operation.body_media: media}}

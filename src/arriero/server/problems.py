@@ -110,6 +110,12 @@ UNAUTHENTICATED = declare_problem(
     "No valid token",
     "Send `Authorization: Bearer TOKEN`; `arriero token create` makes one.",
 )
+OUT_OF_REACH = declare_problem(
+    "out-of-reach",
+    404,
+    "The token is restricted to Apps or workflows",
+    "Use a token that is not: what is of the whole store is not there for this one.",
+)
 FORBIDDEN = declare_problem(
     "forbidden",
     403,

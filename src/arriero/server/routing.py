@@ -31,11 +31,11 @@ from .calls import Caller, HttpCall
 from .connection_limits import is_kept
 from .large_json import refuse_doubtful_text
 from .paths import read_id
-from .problems import FORBIDDEN, INVALID_JSON, INVALID_REQUEST, NOT_OPEN, Problem, ProblemType
+from .problems import FORBIDDEN, INVALID_JSON, INVALID_REQUEST, NOT_OPEN, OUT_OF_REACH, Problem, ProblemType
 from .rate_limits import RateLimits, RatePolicy
 from .request_body import JSON, read_body
 from .request_notes import get_note
-from .scopes import Needs, describe_missing_scope
+from .scopes import ANY_TOKEN, Needs, describe_missing_scope
 from .shutdown_signal import ShutdownSignal
 
 EVENT_STREAM = "text/event-stream"
@@ -56,6 +56,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         body: the type of the body; None: it takes none.
         body_max: bytes of the body at most; None: the server's limit.
         body_media: media type of the body.
+        is_narrowed: also for tokens that are restricted to Apps or workflows: it asks for nothing but what they reach. Other
+            operations are as if they were not there for them.
         streams_body: the function reads the body itself, bit by bit; ``body`` is then the type of a line of it.
         answer: the type of the body of the answer; None: it has none, or is no JSON.
         answer_media: media type of the answer.
@@ -75,6 +77,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     body_max: int | None = None
     body_media: str = JSON
     streams_body: bool = False
+    is_narrowed: bool = False
     answer: Any = None
     answer_media: str = JSON
     status: int = 200
@@ -107,6 +110,7 @@ class RouteGroup:
         body_max: int | None = None,
         body_media: str = JSON,
         streams_body: bool = False,
+        is_narrowed: bool = False,
         answer: Any = None,
         answer_media: str = JSON,
         status: int = 200,
@@ -129,6 +133,7 @@ class RouteGroup:
                     body_max=body_max,
                     body_media=body_media,
                     streams_body=streams_body,
+                    is_narrowed=is_narrowed,
                     answer=answer,
                     answer_media=answer_media,
                     status=status,
@@ -262,6 +267,7 @@ class Gate:
         if not operation.needs.public:
             (self._agent_rate if operation.needs.named == AGENT_PREFIX else self._rate).admit(key)
         self._refuse_missing_scope(operation, caller, request)
+        self._refuse_out_of_reach(operation, caller)
         place = request.scope["arriero.place"] = self._enter(operation, key)
         body = b""
         if operation.body is not None and not operation.streams_body:
@@ -289,6 +295,20 @@ class Gate:
         limits = self._limits
         body_max = limits.body_max if operation.body_max is None else operation.body_max
         return await read_body(request, body_max, limits.body_seconds, operation.body_media)
+
+    def _refuse_out_of_reach(self, operation: Operation, caller: Caller) -> None:
+        """Refuse a restricted caller what is of the whole store, and the requests of Agents of another App."""
+        reach = caller.reach
+        if reach.is_whole or operation.needs.public or operation.needs == ANY_TOKEN:
+            return
+        is_of_agent = operation.needs.named == AGENT_PREFIX
+        is_there = operation.is_narrowed or (
+            is_of_agent and not reach.workflows and reach.includes_app(self._client.session.app)
+        )
+        if not is_there:
+            raise Problem(
+                OUT_OF_REACH, f"the token of {caller.name} is restricted, and this is not of its Apps and workflows"
+            )
 
     def _refuse_missing_scope(self, operation: Operation, caller: Caller, request: Request) -> None:
         name = read_id(request.path_params.get(operation.needs.path_name, ""))

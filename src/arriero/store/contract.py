@@ -28,6 +28,7 @@ from ..model import (
     TaskState,
 )
 from ..processes import LeaderSurvey, ProcessRow
+from ..tokens import ANY_REACH, Reach
 from .attempts import AttemptStore
 from .contract_parts import (
     AgentMetricsStore,
@@ -264,9 +265,8 @@ class UpkeepStore(Protocol):
     """Statuses and alerts, kept until people and other programs have them, and purging."""
 
     # --- reply queues
-    async def load_statuses(self, queue: str, limit: int) -> list[StatusRow]:
-        """The oldest statuses of a queue that are not acknowledged, in their order."""
-        ...
+    async def load_statuses(self, queue: str, limit: int, within: Reach = ANY_REACH) -> list[StatusRow]:
+        """The oldest statuses of a queue that are not acknowledged, in their order. ``within``: only of its tasks."""
 
     async def acknowledge(self, acknowledged: Sequence[tuple[str, int]]) -> None:
         """Remove statuses, each by its queue and ``no``; one that is gone already is no error."""

@@ -83,7 +83,7 @@ def shared_as_is(kind: type[S], row: Row) -> S:
     for name, words in _WORDS.get(kind, {}).items():
         fields[name] = known_or_as_is(words, fields[name])
     if kind is TokenRow:
-        fields["scopes"] = _names_or_as_is(fields["scopes"])
+        fields |= {name: _names_or_as_is(fields[name]) for name in ("scopes", "apps", "workflows")}
     return kind(**fields)
 
 

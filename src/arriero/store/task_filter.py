@@ -16,6 +16,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
         paused: whether a person keeps it from going on.
         app: whose it is; empty: tasks that do not say so.
         ledger: id of the ledger that it came with.
+        apps, workflows: of one of these; none: of any.
     """
 
     state: TaskState | None = None
@@ -29,6 +30,8 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool | None = None
     app: str | None = None
     ledger: str | None = None
+    apps: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
 
 
 ANY_TASK = TaskFilter()

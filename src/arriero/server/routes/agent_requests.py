@@ -126,7 +126,7 @@ def _build_refusal(error: AgentRequestRefused) -> Problem:
 def _get_agents(call: HttpCall) -> RemoteAgents:
     state = call.request.app.state
     if not hasattr(state, "remote_agents"):
-        state.remote_agents = RemoteAgents(call.session)
+        state.remote_agents = RemoteAgents(call.client.session)
     found: RemoteAgents = state.remote_agents
     return found
 

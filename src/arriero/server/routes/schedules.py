@@ -128,6 +128,7 @@ def _build_list(call: HttpCall, rows: Iterable[ScheduleRow]) -> ScheduleListAnsw
     "GET",
     "/v1/schedules",
     Needs(Scope.READ),
+    is_narrowed=True,
     summary="List the schedules of all Apps, or of one, with their next runs.",
     answer=ScheduleListAnswer,
     answer_example={"schedules": [EXAMPLE], "payloads": "withheld"},
@@ -142,6 +143,7 @@ async def list_schedules(
     "GET",
     "/v1/schedules/{name}",
     Needs(Scope.READ),
+    is_narrowed=True,
     summary="A schedule of each App that has one of the name.",
     answer=ScheduleListAnswer,
     problems=(UNKNOWN_NAME,),
@@ -159,6 +161,7 @@ async def show_schedule(call: Call, name: ScheduleName, app: OfApp = None) -> Sc
     "POST",
     "/v1/schedules",
     MAY_SUBMIT_RUNS,
+    is_narrowed=True,
     summary="Add a schedule that no code declares. The same again changes nothing.",
     body=ScheduleRequest,
     answer=ScheduleVerbAnswer,
@@ -177,7 +180,9 @@ async def add_schedule(call: Call) -> ScheduleVerbAnswer:
         name: getattr(asked, name)
         for name in ("cron", "timezone", "every", "at", "overlap", "catch_up", "jitter", "priority")
     }
-    view = await call.client.schedules.add(asked.name, named, by=call.caller.name, reason=asked.reason, **options)
+    view = await Schedules(call.session, call.session.app).add(
+        asked.name, named, by=call.caller.name, reason=asked.reason, **options
+    )
     return ScheduleVerbAnswer("add", "done", view, call.payloads)
 
 
@@ -202,6 +207,7 @@ def _declare_verb(verb: str, summary: str, act: Act) -> None:
         "POST",
         f"/v1/schedules/{{name}}:{verb}",
         Needs(Scope.OPERATE),
+        is_narrowed=True,
         summary=summary,
         body=ScheduleVerbRequest,
         answer=ScheduleVerbAnswer,
@@ -232,6 +238,7 @@ _declare_verb(
     "POST",
     "/v1/schedules/{name}:run-now",
     MAY_SUBMIT_RUNS,
+    is_narrowed=True,
     summary="Submit a run of now, whatever overlap says, also while it is paused.",
     body=ScheduleVerbRequest,
     answer=AskedRunsAnswer,
@@ -250,6 +257,7 @@ async def run_schedule_now(call: Call, name: ScheduleName) -> AskedRunsAnswer:
     "POST",
     "/v1/schedules/{name}:backfill",
     MAY_SUBMIT_RUNS,
+    is_narrowed=True,
     summary="Submit the runs of a time that has passed, whose tasks are not there.",
     body=BackfillRequest,
     answer=AskedRunsAnswer,

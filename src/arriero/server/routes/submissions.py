@@ -14,7 +14,7 @@ from ...client.row_shapes import to_datetime
 from ...client.session import Session
 from ...client.submission import SubmitOptions, accept, build_submission
 from ...commands import Submit
-from ...errors import ArrieroError
+from ...errors import ArrieroError, SequenceUsed, TaskExists
 from ...failures import read_task_failure
 from ...public_texts import choose_public_text
 from ...store.contract import Ended
@@ -117,6 +117,7 @@ EXAMPLE = {"workflow": "fulfil", "arguments": {"order": {"item": "lamp", "amount
     "POST",
     "/v1/tasks",
     Needs(Scope.SUBMIT),
+    is_narrowed=True,
     summary="Start a task. When this answers, the task is durable.",
     body=Submission,
     answer=SubmissionAnswer,
@@ -136,7 +137,7 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
     task_id, trace = choose_id(wanted.id, idempotency_key), find_traceparent(call)
     build = functools.partial(build_command, session, wanted, task_id, trace)
     command = await run_on_text(session.ports, len(call.body), build)
-    answer = accept(await session.submit(command))
+    answer = await submit_command(call, command)
     task = build_answer(command, answer)
     ended = None
     if preferences.wait and not call.place.may_wait():  # the task is durable, so this is no refusal
@@ -163,6 +164,7 @@ def _respond(call: HttpCall, task: SubmissionAnswer, status: int, preferences: P
     "POST",
     "/v1/tasks:submit",
     Needs(Scope.SUBMIT),
+    is_narrowed=True,
     summary="Start up to 400 tasks in one request, each accepted or refused by itself.",
     body=SubmissionBatch,
     answer=BatchAnswer,
@@ -199,12 +201,37 @@ async def _submit_one(call: HttpCall, wanted: Submission, trace: TraceHeaders) -
     try:
         build = functools.partial(build_command, session, wanted, wanted.id, trace)
         command = await run_on_text(session.ports, len(call.body), build)
-        return SubmissionVerdict(build_answer(command, accept(await session.submit(command))))
+        return SubmissionVerdict(build_answer(command, await submit_command(call, command)))
     except ArrieroError as error:
         problem = build_problem(error, session)
         if problem is None:
             raise
         return SubmissionVerdict(problem=build_problem_document(problem))
+
+
+async def submit_command(call: HttpCall, command: Submit) -> Submitted:
+    """Commit a submission. Of a task that its caller does not reach, a restricted token learns only that the id is taken.
+
+    Raises: TaskExists, SequenceUsed, ConvoyRefused, OutcomeUnknown, StoreError.
+    """
+    session = call.session
+    try:
+        answer = accept(await session.submit(command))
+    except SequenceUsed:
+        if call.caller.reach.is_whole:
+            raise
+        raise SequenceUsed("another task has this number in the convoy") from None
+    except TaskExists:
+        if call.caller.reach.is_whole or await session.store.find(command.task_id) is not None:
+            raise
+        raise _build_taken_id(command) from None
+    if answer.created or call.caller.reach.is_whole or await session.store.find(answer.task_id or command.task_id):
+        return answer
+    raise _build_taken_id(command)
+
+
+def _build_taken_id(command: Submit) -> TaskExists:
+    return TaskExists(f"task_id {command.task_id!r} is taken; use another one")
 
 
 def choose_id(in_body: str | None, key: str | None) -> str | None:

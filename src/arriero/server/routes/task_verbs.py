@@ -27,6 +27,7 @@ from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, open_cursors
 from ..parameters import LIMIT_MAX, TaskId
 from ..problems import APPROVAL_NEEDED, INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADABLE, VERB_REFUSED
+from ..reached_store import narrow_filter
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 from ..selections import TaskSelector, build_filter
@@ -196,6 +197,7 @@ def _declare_verb(verb: Verb) -> None:
         "POST",
         f"/v1/tasks/{{task_id}}:{verb}",
         Needs(Scope.OPERATE),
+        is_narrowed=True,
         summary=f"{SUMMARIES[verb]}: one task.",
         body=of,
         answer=VerbAnswer,
@@ -266,6 +268,7 @@ def _declare_bulk_verb(verb: Verb) -> None:
         "POST",
         f"/v1/tasks:{verb}",
         Needs(Scope.OPERATE),
+        is_narrowed=True,
         summary=f"{SUMMARIES[verb]}: the next of the tasks that a filter names, or those of a plan.",
         body=of,
         answer=BulkAnswer,
@@ -302,7 +305,8 @@ async def _operate_many(call: HttpCall, verb: Verb, asked: BulkRequest) -> BulkA
     listing = ["verb", asked.filter]
     cursors = await open_cursors(store)
     within = cursors.read_range(asked.cursor, listing)
-    page = await load_page(store, meant, within, asked.limit, "oldest")
+    narrowed = narrow_filter(meant, call.caller.reach)
+    page = await load_page(call.client.session.store, narrowed, within, asked.limit, "oldest")
     after = None if page.rest is None else cursors.write(listing, write_position(page.rest))
     if not asked.dry_run:
         acted = await operate_rows(session, verb, iterate_rows(page.rows), by, asked.reason, build_fields=build_fields)

@@ -34,6 +34,7 @@ from ..parameters import LIMIT, Cursor, Limit, TaskId
 from ..paths import write_id
 from ..preferences import WAIT_SECONDS_MAX
 from ..problems import TASK_UNKNOWN
+from ..reached_store import narrow_filter
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 from ..selections import TaskSelector, build_filter, build_selector
@@ -138,6 +139,7 @@ TASK_EXAMPLE = {
     "GET",
     "/v1/tasks/{task_id}",
     Needs(Scope.READ),
+    is_narrowed=True,
     summary="A task as it stands, with its steps.",
     answer=TaskAnswer,
     problems=(TASK_UNKNOWN,),
@@ -160,6 +162,7 @@ async def _find(call: HttpCall, task_id: str) -> Loaded:
     "GET",
     "/v1/tasks/{task_id}/history",
     Needs(Scope.READ),
+    is_narrowed=True,
     summary="What happened to a task, commit by commit.",
     answer=HistoryAnswer,
     problems=(TASK_UNKNOWN, CURSOR_INVALID),
@@ -209,6 +212,7 @@ def _build_entry(timeline: Timeline, row: HistoryRow) -> HistoryEntry:
     "GET",
     "/v1/tasks/{task_id}/explain",
     Needs(Scope.READ),
+    is_narrowed=True,
     summary="Why a task is where it is, what it waits for, and which verbs would move it.",
     answer=ExplanationAnswer,
     problems=(TASK_UNKNOWN,),
@@ -263,6 +267,7 @@ def _build_action(call: HttpCall, task_id: str, action: AvailableAction) -> Acti
     "GET",
     "/v1/tasks/{task_id}/result",
     Needs(Scope.READ),
+    is_narrowed=True,
     summary="How a task ended; it may be waited for.",
     answer=EndAnswer,
     more_statuses={202: "It has not ended."},
@@ -296,6 +301,7 @@ async def _find_end(call: HttpCall, task: TaskRow, wait: float) -> Ended | None:
     "GET",
     "/v1/tasks",
     Needs(Scope.READ),
+    is_narrowed=True,
     summary="List the tasks that a filter names, in pages.",
     answer=TaskPageAnswer,
     problems=(CURSOR_INVALID,),
@@ -313,7 +319,7 @@ async def list_tasks(
     listing = ["tasks", which, order]
     cursors = await open_cursors(store)
     within = cursors.read_range(cursor, listing)
-    page = await load_page(store, meant, within, limit, order)
+    page = await load_page(call.client.session.store, narrow_filter(meant, call.caller.reach), within, limit, order)
     numbers = [row.task_no for row in page.rows if row.state in TASK_OPEN and row.failure_count]
     retrying = {step.task_no: step for step in await store.retrying_steps(numbers)}
     return TaskPageAnswer(

@@ -30,6 +30,8 @@ EXAMPLE = {
     "revoked_at": None,
     "revoked_by": "",
     "revoked_reason": "",
+    "apps": [],
+    "workflows": [],
 }
 
 
@@ -41,11 +43,14 @@ class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         scopes: some of submit, read, read-payloads, operate, admin, ``agent:NAME``, ``replies:QUEUE``;
             ``agent:*`` and ``replies:*`` are for any.
         expires_in: seconds; null: it never expires.
+        apps, workflows: restrict it to tasks of these; none: it is not restricted.
     """
 
     name: str
     scopes: tuple[str, ...]
     expires_in: float | None = None
+    apps: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
 
 
 class NewTokenAnswer(msgspec.Struct, frozen=True):
@@ -82,7 +87,12 @@ class TokenRevocationBody(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 async def create_token(call: Call) -> NewTokenAnswer:
     wanted = call.read(NewTokenBody)
     created = await call.client.tokens.create(
-        wanted.name, scopes=wanted.scopes, by=call.caller.name, expires_in=wanted.expires_in
+        wanted.name,
+        scopes=wanted.scopes,
+        by=call.caller.name,
+        expires_in=wanted.expires_in,
+        apps=wanted.apps,
+        workflows=wanted.workflows,
     )
     return NewTokenAnswer(created.token, created.about)
 

@@ -43,7 +43,7 @@ from ...model import (
 )
 from ...processes import LeaderSurvey, ProcessRow
 from ...schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
-from ...tokens import TokenRow
+from ...tokens import ANY_REACH, Reach, TokenRow
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
 from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
@@ -148,6 +148,7 @@ class MemoryReading(MemoryUpkeep):
             and which.state in (None, task.state)
             and which.workflow in (None, task.workflow)
             and which.app in (None, task.app)
+            and Reach(which.apps, which.workflows).includes(task.app, task.workflow)
             and (which.ledger is None or self._is_of_ledger(task, which.ledger))
             and (which.submitted_before is None or task.submitted_at <= which.submitted_before)
             and (which.submitted_since is None or task.submitted_at >= which.submitted_since)
@@ -169,9 +170,13 @@ class MemoryReading(MemoryUpkeep):
         states = [t.state for t in self.tasks.values() if not self.is_hidden(t)]
         return {state: states.count(state) for state in TaskState}
 
-    async def load_statuses(self, queue: str, limit: int) -> list[StatusRow]:
-        found = (s for s in self.statuses.values() if s.queue == queue)
+    async def load_statuses(self, queue: str, limit: int, within: Reach = ANY_REACH) -> list[StatusRow]:
+        found = (s for s in self.statuses.values() if s.queue == queue and self._is_within(s, within))
         return sorted(found, key=lambda s: (s.kind != "dropped", s.no))[:limit]
+
+    def _is_within(self, status: StatusRow, within: Reach) -> bool:
+        task = self.tasks.get(status.task_no)
+        return within.is_whole or (task is not None and within.includes(task.app, task.workflow))
 
     async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
         found = (a for a in self.alert_rows.values() if a.no > after and not (open_only and a.closed_at is not None))

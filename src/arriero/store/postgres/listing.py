@@ -64,6 +64,7 @@ def _build_parameters(
     if ledger_no is not None:
         asked["from_ledger"] = ledger_no
     failed = None if text is None and not code else True
+    asked |= {"apps": list(which.apps) or None, "workflows": list(which.workflows) or None}
     return {**asked, "after": after, "before": before, "limit": limit, "failed": failed}
 
 

@@ -995,7 +995,9 @@ CREATE TABLE {schema}.token (
     last_used_at bigint,              -- within a minute
     revoked_at bigint,
     revoked_by text NOT NULL,
-    revoked_reason text NOT NULL
+    revoked_reason text NOT NULL,
+    apps text NOT NULL,             -- JSON array of texts: it is restricted to these; empty: to none
+    workflows text NOT NULL         -- in the same way
 );
 
 -- Random secrets of the store, made at their first use. Who may only read the store may not read them.

@@ -8,6 +8,7 @@ from ...core.ledger_batches import ASIDE_MAX, LedgerTasks
 from ...inspection.attempts import AttemptSurvey, Retrying
 from ...model import AlertRow, EditRow, Instant, LateAnswerRow, LedgerRow, LedgerState, StatusRow, TaskState
 from ...processes import LeaderSurvey, ProcessRow
+from ...tokens import ANY_REACH, Reach
 from ..attempts import COMMITS_MAX, LOOKED_AT_MAX, ends_in, requests_of, retrying_of
 from ..contract import SUPERVISOR_LEASE, Due, QueueSurvey, Survey
 from ..engine.processes import SAID_OF_REFUSED_TERMS
@@ -136,8 +137,9 @@ class SqlReading(Transactions[R]):
     async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
         return await self._select(late_answer_of, "select_late_answers", {"task_no": task_no})
 
-    async def load_statuses(self, queue: str, limit: int) -> list[StatusRow]:
-        return await self._select(status_of, "select_statuses", {"queue": queue, "limit": limit})
+    async def load_statuses(self, queue: str, limit: int, within: Reach = ANY_REACH) -> list[StatusRow]:
+        asked = {"apps": list(within.apps) or None, "workflows": list(within.workflows) or None}
+        return await self._select(status_of, "select_statuses", {"queue": queue, "limit": limit, **asked})
 
     async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
         asked = {"open_only": open_only, "after": after, "limit": limit}

@@ -12,8 +12,9 @@ class SqlTokenRows(SqlRows):
     """``engine.tokens.TokenRows`` inside one transaction."""
 
     def add_token_row(self, row: TokenRow) -> bool:
-        scopes = msgspec.json.encode(row.scopes).decode()
-        return self.ask("add_token", {**msgspec.structs.asdict(row), "scopes": scopes}).rowcount == 1
+        fields = msgspec.structs.asdict(row)
+        names = {name: msgspec.json.encode(fields[name]).decode() for name in ("scopes", "apps", "workflows")}
+        return self.ask("add_token", {**fields, **names}).rowcount == 1
 
     def lock_token(self, token_id: str) -> TokenRow | None:
         found = self.ask("lock_token", {"token_id": token_id}).fetchall()

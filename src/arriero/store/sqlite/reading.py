@@ -79,4 +79,6 @@ def _build_statement(which: TaskFilter) -> str:
 
 def _build_parameters(which: TaskFilter, after: int, before: int | None, limit: int) -> dict[str, Any]:
     text = None if which.text is None else fold_text(which.text)
-    return {**msgspec.structs.asdict(which), "text": text, "after": after, "before": before, "limit": limit}
+    apps, workflows = (msgspec.json.encode(one).decode() if one else None for one in (which.apps, which.workflows))
+    named = {"apps": apps, "workflows": workflows}
+    return {**msgspec.structs.asdict(which), **named, "text": text, "after": after, "before": before, "limit": limit}

@@ -438,7 +438,9 @@ CREATE TABLE arriero_token (
     last_used_at INTEGER,              -- within a minute
     revoked_at INTEGER,
     revoked_by TEXT NOT NULL,
-    revoked_reason TEXT NOT NULL
+    revoked_reason TEXT NOT NULL,
+    apps TEXT NOT NULL,             -- JSON array of texts: it is restricted to these; empty: to none
+    workflows TEXT NOT NULL         -- in the same way
 ) WITHOUT ROWID;
 
 CREATE TABLE arriero_migration (

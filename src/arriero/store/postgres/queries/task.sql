@@ -183,8 +183,8 @@ SELECT task_no FROM {schema}.task
 
 -- select_filtered: tasks that match a filter, in the order of submission. The caller filters by the text of a failure.
 -- OFFSET 0: see select_steps.
--- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, paused, app, agent, step,
--- failed (null: any).
+-- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, paused, app, apps,
+-- workflows (arrays), agent, step, failed (null: any).
 SELECT {task} FROM {schema}.task AS task
  WHERE task_no > %(after)s
    AND (%(before)s::bigint IS NULL OR task_no < %(before)s)
@@ -192,6 +192,8 @@ SELECT {task} FROM {schema}.task AS task
    AND (%(state)s::text IS NULL OR state = %(state)s)
    AND (%(workflow)s::text IS NULL OR workflow = %(workflow)s)
    AND (%(app)s::text IS NULL OR app = %(app)s)
+   AND (%(apps)s::text[] IS NULL OR app = ANY(%(apps)s))
+   AND (%(workflows)s::text[] IS NULL OR workflow = ANY(%(workflows)s))
    AND (%(submitted_before)s::bigint IS NULL OR submitted_at <= %(submitted_before)s)
    AND (%(submitted_since)s::bigint IS NULL OR submitted_at >= %(submitted_since)s)
    AND (%(failed)s::boolean IS NULL OR (failure IS NOT NULL) = %(failed)s)

@@ -154,7 +154,7 @@ SELECT task_no
 
 -- select_filtered: tasks that match a filter, in the order of submission.
 -- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, code, text (folded), paused,
--- app, agent, step (null: any).
+-- app, agent, step (null: any); apps, workflows (JSON arrays; null: any).
 SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
        failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
@@ -167,6 +167,8 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
    AND (:state IS NULL OR state = :state)
    AND (:workflow IS NULL OR workflow = :workflow)
    AND (:app IS NULL OR app = :app)
+   AND (:apps IS NULL OR app IN (SELECT value FROM json_each(:apps)))
+   AND (:workflows IS NULL OR workflow IN (SELECT value FROM json_each(:workflows)))
    AND (:submitted_before IS NULL OR submitted_at <= :submitted_before)
    AND (:submitted_since IS NULL OR submitted_at >= :submitted_since)
    AND (:code IS NULL OR coalesce(CASE WHEN json_valid(failure) THEN json_extract(failure, '$.code') END, '') = :code)
