@@ -20,6 +20,9 @@ KINDS = (
     "operator",
     "reader",
     "purge",
+    "submitter_crash",
+    "submitter_freeze",
+    "ledger_discarded",
     "key_operator",
     "missing_number",
     "repeated_number",
@@ -106,6 +109,9 @@ class Faults(msgspec.Struct):
     operator: float = 0.0
     reader: float = 0.0
     purge: float = 0.0
+    submitter_crash: float = 0.0
+    submitter_freeze: float = 0.0
+    ledger_discarded: float = 0.0
     key_operator: float = 0.0
     missing_number: float = 0.0
     repeated_number: float = 0.0
@@ -163,6 +169,12 @@ class Faults(msgspec.Struct):
         """Draw whether attempts ask for more time and keep checkpoints. Neither is a fault; both meet all faults."""
         for kind, strength in (("extend", 0.4), ("checkpoint", 0.6)):
             if random.random() < 0.6:
+                setattr(self, kind, strength * random.uniform(0.3, 1.0))
+
+    def add_ledgers(self, random: Random) -> None:
+        """Draw what happens to ledgers and their submitters, each kind left out now and then."""
+        for kind, strength in (("submitter_crash", 0.8), ("submitter_freeze", 0.5), ("ledger_discarded", 0.6)):
+            if random.random() < 0.7:
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))
 
     def add_keys(self, random: Random) -> None:

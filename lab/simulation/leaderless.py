@@ -32,7 +32,7 @@ class LeadingStore(SimulatedStore):
         world: counts there what the Supervisors decide, and what is refused because another one came first.
     """
 
-    def __init__(self, world: "LeaderlessWorld", unexpected: Random) -> None:
+    def __init__(self, world: "LeaderlessWorld", unexpected: Random | None) -> None:
         super().__init__(world.network, unexpected=unexpected)
         self._world = world
 
@@ -75,7 +75,7 @@ class LeaderlessWorld(World):
     def _build_election(self, random: Random, may_have_faults: bool) -> Election | None:
         return None
 
-    def build_store(self, unexpected: Random) -> SimulatedStore:
+    def build_store(self, unexpected: Random | None) -> SimulatedStore:
         """A store that always grants the lease."""
         return LeadingStore(self, unexpected)
 

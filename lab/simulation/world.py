@@ -47,6 +47,7 @@ from .damage import Damage
 from .election import Believer, Election
 from .faults import Faults, drawn
 from .keys import Keys
+from .ledgers import Ledgers, draw_ledgers
 from .limits import draw_limits
 from .loop import PROCESS, Deadlock, SimulatedLoop
 from .old_rows import OldRows, draw_old_rows
@@ -58,7 +59,7 @@ from .programs import GATEWAYS, Programs, draw_programs
 from .routes import Routes, draw_routes
 from .shop import AGENTS, DOUBTFUL, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
 from .store import UNEXPECTED, Network, SimulatedStore
-from .timetables import draw_timetables
+from .timetables import Timetables, draw_timetables
 
 NODES = 3
 DOUBTFUL_SHARE = 0.2  # of worlds: they have tasks with a step that nothing undoes
@@ -166,14 +167,7 @@ class World:
         self.keys = Keys(self, keys_random) if has_keys else None
         self.damage, self.bystanders, self._old_rows = self._draw_rows(may_have=people and faults is None)
         self._other_app = "other" if apps_random.random() < APPS_SHARE and people and faults is None else ""
-        self.timetables = draw_timetables(
-            self,
-            seed,
-            # Their runs fill the Agents, so requests wait, and a damaged one whose task was put down meets nobody.
-            may_have=people and faults is None and self.damage is None,
-            has_keys=has_keys,
-            calls=WORKFLOWS[:3],
-        )
+        self.timetables, self.ledgers = self._draw_producers(has_keys=has_keys, may_have=people and faults is None)
         self._doubt_random = random_module.Random(f"undo-{seed}")
         self._has_doubtful = people and faults is None and self._doubt_random.random() < DOUBTFUL_SHARE
         self._limits = draw_limits(self.app.agents, seed, may_be_limited=people and faults is None)
@@ -186,6 +180,19 @@ class World:
 
     def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None]:
         return draw_routes(seed) if may_have else None, draw_poison(self, seed, may_have=may_have)
+
+    def _draw_producers(self, *, has_keys: bool, may_have: bool) -> tuple[Timetables | None, Ledgers | None]:
+        """Draw the schedules and ledgers.
+
+        Their runs fill the Agents, so requests wait, and a damaged one whose task was put down meets nobody.
+        """
+        may_have = may_have and self.damage is None
+        calls = WORKFLOWS[:3]
+        in_line = () if has_keys else IN_LINE[1:2]  # the keys of a world are judged by its own producers
+        return (
+            draw_timetables(self, self.seed, may_have=may_have, has_keys=has_keys, calls=calls),
+            draw_ledgers(self, self.seed, may_have=may_have, calls=calls, in_line=in_line),
+        )
 
     def _draw_rows(self, *, may_have: bool) -> tuple[Damage | None, Bystanders | None, OldRows | None]:
         """Draw which rows cannot be read, one of a task or shared ones, or are old; none in most worlds."""
@@ -275,13 +282,13 @@ class World:
         """At how many a second attempts that expired come back under each leader; None: that is not judged."""
         return self.settings.redispatch_per_second_max
 
-    def build_store(self, unexpected: random_module.Random) -> SimulatedStore:
+    def build_store(self, unexpected: random_module.Random | None) -> SimulatedStore:
         """The store as a new process reaches it."""
         return SimulatedStore(self.network, unexpected=unexpected)
 
     def build_upkeep(self, store: SimulatedStore, ports: Ports) -> Upkeep | None:
-        """The upkeep of a new process, where rows are unreadable or old; None: it has none. It drops no statuses here."""
-        if self.bystanders is None and self._old_rows is None:
+        """The upkeep of a new process, where it has something to do; None: it has none. It drops no statuses here."""
+        if self.bystanders is None and self._old_rows is None and self.ledgers is None:
             return None
         upkept: Any = store
         return Upkeep(store=upkept, ports=ports, replies_keep_seconds=HEAL_SECONDS_MAX * 10)
@@ -492,6 +499,8 @@ class World:
             clients += self.spawn(self.keys.operate(FAULT_SECONDS), 0)
         if self.timetables is not None:
             clients += self.spawn(self.timetables.live(FAULT_SECONDS), 0)
+        if self.ledgers is not None:
+            clients += self.spawn(self.ledgers.live(FAULT_SECONDS), 0)
         if self.damage is not None:
             clients += self.spawn(self.damage.strike(FAULT_SECONDS), 0)
         if self.bystanders is not None:
@@ -632,6 +641,8 @@ class World:
             self.violations += self.keys.check()
         if self.timetables is not None:
             self.violations += self.timetables.check(exported)
+        if self.ledgers is not None:
+            self.violations += self.ledgers.check(exported)
         if self.programs is not None:
             self.violations += self.programs.check(exported)
 

@@ -39,10 +39,12 @@ BEGIN_AT = {
     "head_released_without_fence": 9,
     "interchange_without_shared_key": 11,
     "late_answer_counts": 14,
+    "ledger_batch_written_twice": 143,
     "late_is_handled_in_silence": 13,
     "limit_slot_not_given_back": 11,
     "lost_canary_is_kept": 15,
     "nothing_ages": 146,
+    "opened_ledger_discarded": 79,
     "poison_is_never_charged": 5,
     "poll_does_not_wait_for_its_take": 5,
     "probe_without_guard": 24,
@@ -57,6 +59,7 @@ BEGIN_AT = {
     "schedule_keyed_by_tick_count": 10,
     "shared_row_stops_others": 10,
     "silent_attempt_is_forgotten": 60,
+    "submitter_dies_with_its_ledger": 143,
     "undo_ends_in_doubt": 17,
     "undone_elsewhere": 158,
     "waiting_is_due": 11,
@@ -175,6 +178,7 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted |= {"capability_without_signature", "capability_without_fence"}
     wanted |= {"doubt_of_a_try_is_forgotten", "program_loses_its_attempt", "poll_does_not_wait_for_its_take"}
     wanted |= {"shared_row_stops_others", "obsolete_rows_stay"}
+    wanted |= {"submitter_dies_with_its_ledger", "opened_ledger_discarded", "ledger_batch_written_twice"}
     found = {patch.stem for patch in BREAKAGES}
     assert wanted <= found
     assert BEGIN_AT.keys() <= found

@@ -89,6 +89,7 @@ class LedgerSubmission:
     Args:
         bad: ``refuse``: one bad entry means that nothing of the ledger is kept.
         told: called with ``written`` or ``let go``, and the number of such entries.
+        batch: entries in one transaction.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class LedgerSubmission:
         *,
         bad: Literal["refuse", "set_aside"] = "refuse",
         told: Callable[[str, int], None] = lambda what, count: None,
+        batch: int = BATCH,
     ) -> None:
         if bad not in ("refuse", "set_aside"):
             raise InvalidInput(f"bad is {bad!r}; it must be 'refuse' or 'set_aside'")
@@ -108,6 +110,7 @@ class LedgerSubmission:
         self._store = session.store
         self._refuses = bad == "refuse"
         self._told = told
+        self._batch = batch
         self._pending: list[LedgerEntry] = []
         self._characters = 0  # of their arguments
         self._line = 0  # entries read
@@ -156,7 +159,7 @@ class LedgerSubmission:
         if ledger.is_open:
             self._refuse_other(ledger)
         self._add_entry(entry)
-        if len(self._pending) < BATCH and self._characters < BATCH_CHARACTERS:
+        if len(self._pending) < self._batch and self._characters < BATCH_CHARACTERS:
             return ledger
         return await self._write_pending(ledger)
 
@@ -208,7 +211,7 @@ class LedgerSubmission:
 
     async def _let_all_go(self, ledger: LedgerRow) -> LedgerRow:
         while ledger.state is LedgerState.OPENED:
-            answer = await self._store.let_go(ledger.ledger_no, BATCH, ACTOR)
+            answer = await self._store.let_go(ledger.ledger_no, self._batch, ACTOR)
             if answer is None:
                 await self._session.ports.clock.sleep(AGAIN_SECONDS)
                 answer = await self._store.find_ledger(self._id)
