@@ -84,7 +84,7 @@ from arriero.store.postgres.store_rows import PostgresRows
 FIRST, SECOND, HOLDER = 1, 2, 3  # numbers of processes
 # All there are, up to 3,432 of a scene, are for `make torture`; each commit runs some of them.
 EVERY = os.environ.get("ARRIERO_EVERY_SCHEDULE") == "1"
-SOME = 500
+SOME = 250
 CHUNK = 100  # schedules whose rows are made at once
 LONG = 3600.0
 EXPIRED = later(Instant(NOON), COMPLETE_WITHIN)
