@@ -1,8 +1,11 @@
 """Every answer of every operation to every scope: payloads and reasons are shown to those alone who may read them."""
 
 import asyncio
+import hashlib
 import importlib
 import itertools
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -16,6 +19,7 @@ from arriero.client.convoy import ConvoyView
 from arriero.client.remote_agents import RemoteRequest
 from arriero.client.task_shapes import ShownTask
 from arriero.failures import StepFailure, TaskFailure
+from arriero.history_chain import payload_hash
 from arriero.server import withholding
 from arriero.server.application import ApiServer
 from arriero.server.openapi import build_openapi
@@ -101,6 +105,41 @@ async def test_who_may_read_payloads_and_reasons_reads_them(tmp_path: Path) -> N
                 for path in ("/v1/tasks/shop-refused", "/v1/tasks", "/v1/tasks/shop-refused/history?limit=200"):
                     text = (await http.get(path, headers={"Authorization": f"Bearer {scopes}"})).text
                     assert {one for one in (vault.payload, vault.reason) if one in text} == secrets, (scopes, path)
+
+
+KEYS = {"idempotency_key", "key", "key_before", "key_after"}  # made of numbers and names alone
+
+
+def list_hashes(node: Any) -> Iterator[str]:
+    """List the members of plain JSON that are hashes and no keys of steps, by their values."""
+    if isinstance(node, dict):
+        yield from list_hashes([one for name, one in node.items() if name not in KEYS])
+    elif isinstance(node, list):
+        for one in node:
+            yield from list_hashes(one)
+    elif isinstance(node, str) and re.fullmatch(r"[0-9a-f]{16}([0-9a-f]{16})?", node):
+        yield node
+
+
+async def test_a_history_without_payloads_has_no_hash_by_which_a_payload_could_be_guessed(tmp_path: Path) -> None:
+    vault = Vault("shop", f"sqlite:///{tmp_path / 'shop.db'}")
+    async with vault.running():
+        await vault.plant()
+        async with httpx2.AsyncClient(transport=vault.transport(), base_url="http://localhost") as http:
+            hashes = {}
+            for scopes in ("read", "read,read-payloads"):
+                headers = {"Authorization": f"Bearer {scopes}"}
+                pages = [
+                    (await http.get(f"/v1/tasks/shop-{what}/history?limit=200", headers=headers)).json()
+                    for what in ("sold", "refused", "retried", "by-hand", "edited", "called")
+                ]
+                hashes[scopes] = {
+                    one for page in pages for entry in page["entries"] for one in list_hashes(entry["events"])
+                }
+    arguments = msgspec.json.encode({"order": f"{vault.payload}: order"}).decode()
+    body = hashlib.blake2b(arguments.encode(), digest_size=16).hexdigest()
+    assert {body, payload_hash(arguments)} <= hashes["read,read-payloads"]
+    assert hashes["read"] == set()
 
 
 # Members of a free type that hold neither a payload nor a reason.

@@ -46,7 +46,9 @@ REASONS: dict[type[msgspec.Struct], frozenset[str]] = {
 }
 EVENTS = frozenset({"event", "events"})  # members that hold events as plain JSON
 # Hashes of payloads are withheld like payloads: whoever knows what a payload may be could try all of them.
-EVENT_PAYLOADS = frozenset({"arguments", "replaces", "result", "output", "value", "request", "details"})
+EVENT_PAYLOADS = frozenset(
+    {"arguments", "body", "details", "limits", "output", "replaces", "request", "result", "value"}
+)
 EVENT_REASONS = frozenset({"reason"})
 _NOTHING: frozenset[str] = frozenset()
 _RAW_NULL = msgspec.Raw(b"null")
