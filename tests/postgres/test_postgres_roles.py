@@ -109,6 +109,9 @@ async def test_a_whole_app_runs_as_run_with_verbs_convoys_replies_and_ledgers_an
     async with shop(place.url("run")).running() as app:
         for key in ("a", "b"):
             await app.submit(pay(key), task_id=f"of-{key}", convoy="bert", reply_to="desk")
+        token = await app.tokens.create("ci", scopes=["read"], by="ana")
+        await app.session.store.note_token_used(token.about.id, app.session.store.now())
+        assert (await app.tokens.revoke(token.about.id, by="ana", reason="lost")).state == "revoked"
         await app.submit_ledger("may", [Entry(pay("x"), convoy="carl"), Entry(pay("y"), convoy="carl")])
         assert await app.task("may:2", pay).result(PATIENCE) == "charged y"
         assert await app.task("of-b", pay).result(PATIENCE) == "charged b"
@@ -135,6 +138,14 @@ async def test_a_whole_app_runs_as_run_with_verbs_convoys_replies_and_ledgers_an
         "DELETE FROM arriero.edit",
         "UPDATE arriero.late_answer SET answer = '1'",
         "DELETE FROM arriero.late_answer",
+        "DELETE FROM arriero.step",
+        "DELETE FROM arriero.convoy",
+        "DELETE FROM arriero.convoy_tail",
+        "DELETE FROM arriero.token",
+        "TRUNCATE arriero.token",
+        "UPDATE arriero.token SET scopes = '[\"admin\"]'",
+        "UPDATE arriero.token SET digest = 'forged'",
+        "UPDATE arriero.token SET expires_at = NULL",
         "INSERT INTO arriero.migration VALUES (99, '0099_forged', 0)",
         "CREATE TABLE arriero.mine (x integer)",
         "ALTER FUNCTION arriero.keep_task SECURITY INVOKER",

@@ -31,9 +31,15 @@ NO_ROLE = (
 
 
 KINDS = ("TABLES", "SEQUENCES", "FUNCTIONS")
+# Rows that only a purge removes.
+_PURGED = "{schema}.history, {schema}.edit, {schema}.late_answer, {schema}.step, {schema}.convoy, {schema}.convoy_tail"
 _RUN = (
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};",
-    "REVOKE UPDATE, DELETE ON {schema}.history, {schema}.edit, {schema}.late_answer FROM {role};",
+    "REVOKE UPDATE ON {schema}.history, {schema}.edit, {schema}.late_answer FROM {role};",
+    f"REVOKE DELETE ON {_PURGED} FROM {{role}};",
+    # A token is made, used and revoked: nothing else of it ever changes, and its row stays.
+    "REVOKE UPDATE, DELETE ON {schema}.token FROM {role};",
+    "GRANT UPDATE (last_used_at, revoked_at, revoked_by, revoked_reason) ON {schema}.token TO {role};",
     "REVOKE INSERT, UPDATE, DELETE ON {schema}.migration FROM {role};",
     "GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {role};",
     "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};",
@@ -55,7 +61,7 @@ STATEMENTS: Mapping[str, tuple[str, ...]] = {
         "REVOKE ALL ON {schema}.secret FROM {role};",  # who may only look must not sign
     ),
     "run": _RUN,
-    "purge": (*_RUN, "GRANT DELETE ON {schema}.history, {schema}.edit, {schema}.late_answer TO {role};"),
+    "purge": (*_RUN, f"GRANT DELETE ON {_PURGED} TO {{role}};"),
 }
 
 
