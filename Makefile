@@ -27,7 +27,7 @@ SHORT := tests/test_extras.py tests/test_codec.py tests/declare tests/core/test_
   tests/leases/test_lease_contract.py tests/server/test_http_server.py tests/server/test_server_tasks.py \
   tests/server/test_server_submissions.py tests/cli/test_cli_run.py tests/cli/test_cli_serve.py tests/cli/test_cli_schedule.py
 
-.PHONY: help demo check test test-lowest test-newest lint types examples controls postgres reference torture clean
+.PHONY: help demo check test test-lowest test-newest lint types examples controls postgres reference sbom torture clean
 
 help:
 	@echo "make demo      run the shop: orders, faults, kills, balanced books"
@@ -118,6 +118,10 @@ postgres: $(VENV)/.postgres
 reference: $(VENV)/.test
 	$(BIN)/python docs/reference/generate.py
 
+# A list of the packages in the image, for scanners of vulnerabilities.
+sbom:
+	$(PYTHON) .ci/sbom requirements/server.txt sbom.json
+
 # Broken on purpose: each must be found out, with exit code 1.
 controls: $(VENV)/.demo
 	for broken in dedup refund fence order; do \
@@ -136,4 +140,4 @@ torture: $(VENV)/.test
 	printf '%b' "torture:\n$$summary"; exit $$failed
 
 clean:
-	rm -rf $(VENV) .venv-lowest .venv-newest .python-3.* .demo .hypothesis .mypy_cache .ruff_cache .bench
+	rm -rf $(VENV) .venv-lowest .venv-newest .python-3.* .demo .hypothesis .mypy_cache .ruff_cache .bench sbom.json

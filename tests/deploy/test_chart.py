@@ -29,6 +29,10 @@ ALL = {
     "app": "shop:app",
     "workers": {"roles": ["scheduler", "agents", "supervisor", "http"], "agents": ["bank"]},
     "ingress": {"enabled": True, "host": "arriero.example.com", "className": "nginx", "tlsSecret": "public"},
+    "networkPolicy": {
+        "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}],
+        "egress": [{"ports": [{"protocol": "TCP", "port": 5432}]}],
+    },
     "podMonitor": {"enabled": True, "tokenSecret": {"name": "scrape"}, "caSecret": {"name": "ca"}},
     "env": [{"name": "ARRIERO_TASKS_MAX", "value": "500"}],
 }
@@ -186,3 +190,17 @@ def test_the_service_and_each_budget_select_pods_that_there_are(objects: list[di
         chosen = [labels for labels in pods if selector.items() <= labels.items()]
         assert chosen
         assert all(labels["app.kubernetes.io/component"] != "migration" for labels in chosen)
+
+
+def test_a_policy_lets_nobody_reach_a_pod_but_at_the_port_of_the_api(objects: list[dict[str, Any]]) -> None:
+    policies = {found["metadata"]["name"]: found["spec"] for found in objects if found["kind"] == "NetworkPolicy"}
+    every, http = policies["arriero"], policies["arriero-http"]
+    assert "Ingress" in every["policyTypes"]
+    assert "ingress" not in every  # nobody
+    assert ("Egress" in every["policyTypes"]) == ("egress" in every)
+    assert http["ingress"][0]["ports"] == [{"protocol": "TCP", "port": "https"}]
+    for pod in list_pods(objects).values():
+        labels = pod["metadata"]["labels"]
+        assert every["podSelector"]["matchLabels"].items() <= labels.items()
+        serves = http["podSelector"]["matchLabels"].items() <= labels.items()
+        assert serves == ("ports" in pod["spec"]["containers"][0])

@@ -166,3 +166,29 @@ def test_only_who_serves_is_asked_for_its_health() -> None:
     for name, service in OURS.items():
         serves = "http" in service["command"][-1].split(",")
         assert serves != service.get("healthcheck", {}).get("disable", False), name
+
+
+# Tags, which somebody may move to another image. Whoever builds or deploys can give each one with its digest; see in production.
+TAGS = {"PYTHON_IMAGE": "python:3.12-slim", "POSTGRES_IMAGE": "postgres:16"}
+
+
+def test_each_image_is_given_by_digest_or_is_a_variable_that_can_be() -> None:
+    arguments = dict(re.findall(r"^ARG (\w+_IMAGE)=(\S+)$", DOCKERFILE, re.MULTILINE))
+    images = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    images += [service["image"] for service in COMPOSE["services"].values()]
+    for image in images:
+        variable = re.fullmatch(r"\$\{(\w+)(?::-(\S+))?\}", image)
+        is_asked_for = image.startswith("${IMAGE:?")
+        is_listed = variable is not None and TAGS.get(variable[1]) == (variable[2] or arguments.get(variable[1]))
+        assert is_asked_for or is_listed or re.search(r"@sha256:[0-9a-f]{64}$", image), image
+    page = PAGE.read_text(encoding="utf-8")
+    for name, tag in TAGS.items():
+        assert name in page, name
+        assert tag in page, tag
+
+
+def test_no_password_is_a_word_of_a_command_line() -> None:
+    script = (DOCKER / "postgres-init.sh").read_text(encoding="utf-8")
+    commands = script.split("<<'SQL'")[0].splitlines()
+    assert [line for line in commands if "$SHOP_PASSWORD" in line] == []
+    assert "\\getenv password SHOP_PASSWORD\n" in script
