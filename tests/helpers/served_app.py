@@ -6,6 +6,8 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from starlette.responses import Response
+
 from arriero import App
 from arriero.server.application import ApiServer, build_application
 from arriero.server.calls import Call
@@ -17,6 +19,7 @@ from arriero.server.scopes import Needs
 from arriero.server.sockets import open_socket
 from arriero.server.token_authentication import TokenAuthenticator
 
+LARGE_BYTES = 8 * 1024 * 1024
 LIVE = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -40,6 +43,10 @@ class Place:
         )
         async def read(call: Call) -> None:
             self.bodies.append(call.body)
+
+        @group.operation("GET", "/v1/large", Needs(public="a test"), summary="Answers with megabytes.")
+        async def show_large(call: Call) -> Response:
+            return Response(b"x" * LARGE_BYTES)
 
         self.application: ApiServer = build_application(app, TokenAuthenticator(app.session))
         add_operations(self.application, self.application.gate, group)

@@ -17,8 +17,8 @@ from arriero import App
 from arriero.server import lingering
 from arriero.server.connection_limits import ConnectionLimits
 from arriero.server.http_protocol import PatientProtocol, SharedState
-from arriero.server.metered_connection import PART_BYTES_MIN, PARTS_FREE, PARTS_PER_VISIT, is_too_fragmented
-from arriero.server.parsing_queue import VISITS_PER_TURN, ParsingQueue
+from arriero.server.metered_connection import COST_PER_VISIT, PART_BYTES_MIN, PARTS_FREE, is_too_fragmented
+from arriero.server.parsing_queue import COST_OF_REQUEST, COST_PER_TURN, ParsingQueue
 
 CHUNKED = b"POST /v1/nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 READ = CHUNKED.replace(b"/v1/nowhere", b"/v1/read").replace(b"\r\n\r\n", b"\r\nContent-Type: text/plain\r\n\r\n")
@@ -57,34 +57,44 @@ class Turns:
 
 
 class Visited:
-    """A connection that needs a number of visits."""
+    """A connection that needs a number of visits, each of some cost."""
 
-    def __init__(self, queue: ParsingQueue, visits: int, visited: list["Visited"]) -> None:
+    def __init__(self, queue: ParsingQueue, visits: int, cost: int, visited: list["Visited"]) -> None:
         self._queue = queue
         self._visits = visits
+        self.cost = cost
         self._visited = visited
 
-    def handle_events(self) -> None:
+    def handle_events(self) -> int:
         self._visited.append(self)
         self._visits -= 1
         if self._visits:
             self._queue.add(self)
+        return self.cost
 
 
-def test_a_turn_has_a_bounded_number_of_visits_and_who_came_last_waits_for_one_visit_of_each_other() -> None:
+def test_a_turn_has_a_bounded_cost_and_who_came_last_waits_for_one_visit_of_each_other() -> None:
     turns, visited = Turns(), list[Visited]()
     queue = ParsingQueue(turns.call_soon)
-    hostile = [Visited(queue, 1_000, visited) for _ in range(100)]
+    hostile = [Visited(queue, 1_000, COST_PER_VISIT, visited) for _ in range(100)]
     for one in hostile:
         queue.offer(one)
-    assert len(visited) <= VISITS_PER_TURN
-    last = Visited(queue, 1, visited)
+    last = Visited(queue, 1, COST_OF_REQUEST, visited)
     queue.offer(last)
     for _ in range(20):
         before = len(visited)
         turns.run_one()
-        assert len(visited) - before == VISITS_PER_TURN
+        cost = sum(1 + one.cost for one in visited[before:])
+        assert COST_PER_TURN <= cost <= COST_PER_TURN + COST_PER_VISIT
     assert visited.index(last) <= 2 * len(hostile)
+
+
+def test_hundreds_of_connections_that_send_next_to_nothing_are_visited_in_one_turn() -> None:
+    turns, visited = Turns(), list[Visited]()
+    queue = ParsingQueue(turns.call_soon)
+    for _ in range(COST_PER_TURN):
+        queue.offer(Visited(queue, 1, 0, visited))
+    assert len(visited) == COST_PER_TURN
 
 
 class Wire(asyncio.Transport):
@@ -128,7 +138,7 @@ async def test_one_turn_of_the_loop_parses_a_bounded_number_of_chunks_whatever_a
             protocol = PatientProtocol(place.server.config, state, {}, shared=shared)
             protocol.connection_made(wire)
             protocol.data_received(CHUNKED + TINY * (PARTS_FREE - 1))
-        most = VISITS_PER_TURN * PARTS_PER_VISIT
+        most = COST_PER_TURN + COST_PER_VISIT
         assert len(parsed) <= most
         assert [wire.is_paused for wire in wires] == [True] * len(wires)  # or it would keep what is not parsed
         for _ in range(10):
@@ -184,8 +194,9 @@ async def test_a_caller_who_never_ends_its_body_is_cut_off_after_its_answer(monk
 async def test_an_answer_after_the_end_of_the_body_keeps_the_connection() -> None:
     async with served() as place, asyncio.timeout(60):
         reader, writer = await place.connect()
-        writer.write(READ + TINY * 100 + b"0\r\n\r\n" + LIVE)
+        writer.write(READ + TINY * 100 + b"0\r\n\r\n")
         assert (await read_answer(reader)).startswith(b"HTTP/1.1 200")
+        writer.write(LIVE)
         assert place.bodies == [b"x" * 100]
         assert b'{"status":"live"}' in await read_answer(reader)
         writer.close()

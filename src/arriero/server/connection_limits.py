@@ -13,7 +13,7 @@ import msgspec
 
 FILES_RESERVED = 128  # for the store, the Agents and the log; of a limit below 256: half
 KEPT_SHARE = 4  # a quarter of the reserve, for connections above the limit
-HANDSHAKES_MAX = 64  # of TLS under way: each takes 256 KiB, and a millisecond of the event loop
+HANDSHAKES_MAX = 128  # of TLS under way: each takes 256 KiB, and a millisecond of the event loop
 CLOSING_MAX = 8  # connections that were closed for others and have not ended yet
 _NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 

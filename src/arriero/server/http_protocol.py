@@ -83,7 +83,7 @@ class PatientProtocol(H11Protocol):
         self._security: SecurityMiddleware = self.config.app.security  # type: ignore[union-attr]  # an ApiServer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        self._lingering = LingeringTransport(transport, lambda: self.conn.awaits_body, self.loop.call_later)
+        self._lingering = LingeringTransport(transport, self.conn.has_rest, self.loop.call_later)
         super().connection_made(self._lingering)
         self.flow = HoldingFlow(self._lingering)
         if (connection := transport.get_extra_info("socket")) is not None:
@@ -103,16 +103,17 @@ class PatientProtocol(H11Protocol):
             self._queue.offer(self)
         self.flow.hold(is_held=self in self._queue)
 
-    def handle_events(self) -> None:
-        """Parse a bounded part of what has come. The queue continues with what is left."""
+    def handle_events(self) -> int:  # type: ignore[override]  # uvicorn returns nothing
+        """Parse a bounded part of what has come, and return its cost. The queue continues with what is left."""
         if self.transport.is_closing():
-            return
+            return 0
         self.conn.begin_visit()
         super().handle_events()
         if self.conn.is_held and not self.transport.is_closing():
             self._queue.add(self)
         self.flow.hold(is_held=self in self._queue)
         self._watch_header()
+        return self.conn.cost
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()

@@ -7,8 +7,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-LINGER_SECONDS = 2.0
+LINGER_SECONDS = 10.0  # a caller who has read the answer closes before; others are kept from coming again
 LINGER_BYTES_MAX = 8 * 1024 * 1024  # four times the largest body
+PAUSE_SECONDS = 0.01  # after the first read; twice as long after each further one, so that a flood costs 10 reads
 
 
 class LingeringTransport(asyncio.Transport):
@@ -31,6 +32,8 @@ class LingeringTransport(asyncio.Transport):
         self._may_send = may_send
         self._call_later = call_later
         self._timer: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._pause_seconds = PAUSE_SECONDS
         self._discarded = 0
         self.is_lingering = False
 
@@ -48,15 +51,20 @@ class LingeringTransport(asyncio.Transport):
         self._timer = self._call_later(LINGER_SECONDS, self._raw.close)
 
     def discard(self, size: int) -> None:
-        """Count input that came after the answer; too much of it closes the connection."""
+        """Count input that came after the answer; too much of it closes the connection. The next is read after a pause."""
         self._discarded += size
         if self._discarded > LINGER_BYTES_MAX:
             self._raw.close()
+        else:
+            self._raw.pause_reading()
+            self._pause = self._call_later(self._pause_seconds, self._raw.resume_reading)
+            self._pause_seconds *= 2
 
     def stop(self) -> None:
         """End the timer of a connection that is closed."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._pause):
+            if timer is not None:
+                timer.cancel()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self.is_lingering:

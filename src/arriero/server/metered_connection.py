@@ -6,7 +6,9 @@ of the event loop, those of a few connections stop the process for seconds.
 
 import h11
 
-PARTS_PER_VISIT = 32  # about 0.3 ms
+from .parsing_queue import COST_OF_REQUEST
+
+COST_PER_VISIT = 32  # about 0.3 ms of parsing
 PARTS_FREE = 1_000  # of one body, whatever their size: a program may write its JSON piece by piece
 PART_BYTES_MIN = 16  # on average, of a longer body; the shortest line of a ledger has 17 bytes
 
@@ -23,35 +25,43 @@ def is_too_fragmented(parts: int, size: int) -> bool:
 class MeteredConnection(h11.Connection):
     """Server's side of a connection.
 
-    ``is_held``: the last call of ``next_event`` left out what has come already. ``encoded``: bytes of all answers so far.
+    ``is_held``: the last call of ``next_event`` left out what has come already. ``cost``: of this visit, as ``ParsingQueue`` counts.
+    ``encoded``: bytes of all answers so far.
     """
 
     def __init__(self, incomplete_bytes_max: int) -> None:
         super().__init__(h11.SERVER, incomplete_bytes_max)
         self.is_held = False
+        self.cost = 0
         self.encoded = 0
-        self._parts_left = PARTS_PER_VISIT
+        self._has_rest = False
         self._parts = self._size = 0  # of the body under way
 
-    @property
-    def awaits_body(self) -> bool:
-        """Returns True if the caller may send more of a body, or of what is no HTTP."""
-        return self.their_state in (h11.SEND_BODY, h11.ERROR)
+    def has_rest(self) -> bool:
+        """Returns True if the caller sends what is not read before the answer: more of a body, what is no HTTP, or further requests.
+
+        h11 forgets further requests as the answer ends, so an earlier True stays.
+        """
+        state = self.their_state
+        self._has_rest = self._has_rest or state in (h11.SEND_BODY, h11.ERROR)
+        self._has_rest = self._has_rest or (state is h11.DONE and self.trailing_data[0] != b"")
+        return self._has_rest
 
     def begin_visit(self) -> None:
-        """Let ``PARTS_PER_VISIT`` more parts of a body be parsed."""
-        self._parts_left, self.is_held = PARTS_PER_VISIT, False
+        """Let a bounded number of further parts of a body be parsed."""
+        self.cost, self.is_held = 0, False
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """Parse the next event. NEED_DATA: nothing more has come, or enough was parsed in this visit. Raises TinyParts."""
-        if self._parts_left <= 0 and self.their_state is h11.SEND_BODY:
+        if self.cost >= COST_PER_VISIT and self.their_state is h11.SEND_BODY:
             self.is_held = True
             return h11.NEED_DATA
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._parts = self._size = 0
+            self.cost += COST_OF_REQUEST
         elif isinstance(event, h11.Data):
-            self._parts_left -= 1
+            self.cost += 1
             self._parts += 1
             self._size += len(event.data)
             if is_too_fragmented(self._parts, self._size):
@@ -59,8 +69,8 @@ class MeteredConnection(h11.Connection):
         return event
 
     def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
-        """Encode an event. An answer before the end of the body says that the connection closes."""
-        if isinstance(event, h11.Response) and self.awaits_body:
+        """Encode an event. An answer before the end of what the caller sends says that the connection closes."""
+        if isinstance(event, h11.Response) and self.has_rest():
             headers = [*event.headers.raw_items(), (b"connection", b"close")]
             event = h11.Response(status_code=event.status_code, headers=headers, reason=event.reason)
         parts = super().send_with_data_passthrough(event)

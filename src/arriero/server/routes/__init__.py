@@ -18,6 +18,7 @@ from .tasks import tasks
 from .tokens import tokens
 
 GROUPS: tuple[RouteGroup, ...] = (
+    health,  # attackers ask for it, too, and it needs no token
     agent_requests,  # the first that fits is taken: those that are called most stand first
     submissions,
     tasks,
@@ -31,7 +32,6 @@ GROUPS: tuple[RouteGroup, ...] = (
     alerts,
     doctor,
     tokens,
-    health,
     metrics,
     document,
 )
