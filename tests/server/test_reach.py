@@ -236,6 +236,22 @@ async def test_a_message_of_another_app_is_neither_read_nor_acknowledged(tmp_pat
         assert {status.task_id for status in left} == {"travel-told"}
 
 
+async def test_a_task_that_waits_behind_one_of_another_app_does_not_name_it(tmp_path: Path) -> None:
+    async with two_vaults(build_url("sqlite", tmp_path, "")) as (shop, travel):
+        await travel.submit("first", "inspect_order", convoy="common")
+        await travel.end("first")
+        await shop.submit("second", "wait_long", convoy="common")
+        async with asking(shop, Reach(apps=("shop",))) as http:
+            for page in ("", "/history", "/explain", "/result"):
+                answer = await http.get(f"/v1/tasks/shop-second{page}")
+                assert answer.is_success
+                assert "travel" not in answer.text, answer.text
+            paused = await http.post("/v1/tasks/shop-second:pause", json={"reason": "checked"})
+            assert (paused.status_code, "travel" in paused.text) == (200, False)
+            refused = await http.post("/v1/tasks/shop-second:answer", json={"reason": "x", "step": "#1", "result": 1})
+            assert "travel" not in refused.text
+
+
 async def test_a_workflow_out_of_reach_is_an_unknown_one(tmp_path: Path) -> None:
     async with two_vaults(build_url("sqlite", tmp_path, "")) as (shop, _):
         reach = Reach(workflows=("sell", "step:charge"))
