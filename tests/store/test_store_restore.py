@@ -12,14 +12,16 @@ from postgres_servers import server, worker
 from psycopg import sql
 from store_checks import broken_links, disagreements, history_violations
 from store_world import TestClock, World, step
+from test_store_ledgers import Ledgers, entry
 
 from arriero.answers import Refusal
 from arriero.commands import Reported
 from arriero.epoch import compute_first_number
-from arriero.model import StepState
+from arriero.model import LedgerState, StepState
 from arriero.store.contract import StateStore
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.sqlite.store import SqliteStore
+from arriero.store.task_filter import TaskFilter
 
 
 class Kept(NamedTuple):
@@ -137,6 +139,47 @@ async def test_what_was_dispatched_after_the_backup_cannot_be_applied_after_the_
 
     done = await restored.advance(same_task, delivered=(restored.reported(same_charge),), opened=(step("ship"),))
     assert done.task.result_count == 1
+    assert await history_violations(restored.store) == []
+    assert await disagreements(restored.store) == []
+    assert await broken_links(restored.store) == []
+
+
+@pytest.mark.parametrize("state", ["done", "opened", "written"])
+async def test_the_tasks_of_a_ledger_stay_its_own_after_a_restore_and_a_lost_one_may_come_again(
+    kept: Kept, opened: Callable[[], object], clock: TestClock, state: str
+) -> None:
+    """Also one that was cut at any point of its way: what the backup has of it continues, and nothing of it is there twice."""
+    before = World(await opened(), clock)  # type: ignore[misc]
+    ledgers = Ledgers(before)
+    may = await ledgers.written(entry(1), entry(2, convoy="a"), entry(3, convoy="a"))
+    if state != "written":
+        may = await ledgers.open(may)
+    if state == "done":
+        may = await ledgers.let_go(may)
+    await before.store.close()
+    kept.save()
+
+    await before.store.open()
+    await ledgers.submitted(entry(1, "j1"), entry(2, "j2"), ledger_id="june")
+    await before.store.close()
+    kept.bring_back()
+
+    restored = World(await opened(), clock)  # type: ignore[misc]
+    assert await restored.store.new_epoch("operator") == 2
+    again = Ledgers(restored)
+    if state == "written":
+        may = await again.open(await again.begun())
+    if state != "done":
+        assert (await again.let_go(may)).state is LedgerState.DONE
+    june = await again.submitted(entry(1, "j1"), entry(2, "j2"), ledger_id="june")
+    for ledger, name, ids in ((may, "may", ["t1", "t2", "t3"]), (june, "june", ["j1", "j2"])):
+        tasks = await restored.store.list_tasks(TaskFilter(ledger=name))
+        assert [task.task_id for task in tasks] == ids
+        assert {task.from_ledger for task in tasks} == {ledger.ledger_no}
+        assert {task.ledger_no for task in tasks} == {None}
+    assert (await again.task("j1")).task_no >= compute_first_number(2) > (await again.task("t3")).task_no
+    process = await restored.store.register("of the new epoch", 3600.0)
+    assert {loaded.task.task_id for loaded in await restored.claim(process)} == {"t1", "t2", "j1", "j2"}
     assert await history_violations(restored.store) == []
     assert await disagreements(restored.store) == []
     assert await broken_links(restored.store) == []

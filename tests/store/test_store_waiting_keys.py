@@ -8,12 +8,13 @@ from store_world import DONE, TestClock, World, gave_up, retry_at, step, undo_of
 from test_store_limits import declare, hold, merchants, take, take_answer, waiting
 from test_store_verbs import FAILED, REDO, verb
 
-from arriero.commands import AssignApp, BeginUndo, Hold, PlanUndo
+from arriero.commands import AssignApp, BeginUndo, Hold, PlanUndo, Process
 from arriero.failures import TaskFailure
 from arriero.limits import LimitPolicy, WaitingKeysRow, encode_limit_keys
 from arriero.model import Instant, StepRow, Verb, later
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.upkeep import Upkeep
+from arriero.store.contract import PurgeNamed
 from arriero.store.engine.limits import ABANDONED_SECONDS, LimitEngineRows
 from arriero.store.sqlite.store import SqliteStore
 
@@ -258,3 +259,36 @@ async def test_upkeep_keeps_keys_again_whose_row_is_missing_and_no_others(world:
     await upkeep.finish()
     assert (upkeep.done["keys"], await list_keys(world)) == (2, rows)
     assert sorted(merchants(await take(world))) == ["", "a", "b"]
+
+
+async def test_keys_that_wait_for_their_rate_have_their_turn_after_a_new_epoch_and_no_earlier(
+    world: World, clock: TestClock
+) -> None:
+    await used_up(world, "a", "b")
+    clock.move(60)
+    await world.store.new_epoch("operator")
+    process = await declare(world, AN_HOUR, instance="of the new epoch")
+    assert merchants(await take(world, process)) == []
+    clock.move(3600 * 1.02)
+    assert sorted(set(merchants(await take(world, process)))) == ["a", "b"]
+
+
+async def test_a_purged_task_leaves_the_keys_and_the_rate_under_which_others_wait(
+    world: World, clock: TestClock
+) -> None:
+    await declare(world, AN_HOUR)
+    first = await waiting(world, 1, "a")
+    (one,) = await take(world)
+    task = (await world.task(first.task_no)).task_no
+    loaded = await world.load(task)
+    await world.advance(loaded.task, delivered=(world.reported(one, DONE),), ending=Process('"done"'))
+    await waiting(world, 1, "a")
+    assert await take(world) == []
+    which = PurgeNamed(what="task", name=first.task_id, ended_before=later(clock(), 1.0))
+    assert (await world.store.purge_named(which, actor="janitor", limit=100)).count == 1
+    assert await take(world) == [], "the call of the purged task counts"
+    clock.move(3600 * 1.02)
+    assert merchants(await take(world)) == ["a"]
+    clock.move(3600 * 1.02)
+    assert await take(world) == []
+    assert await list_keys(world) == [], "nothing waits under it any more"
