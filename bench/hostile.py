@@ -174,6 +174,7 @@ async def measure(attacked: Attacked, seconds: float, connections: int, kinds: S
         "w1 alone, tasks/s": alone,
         "w1 under attack, tasks/s": under["throughput"],
         "w1 with attackers / without": under["throughput"] / alone,
+        "the same by processor time": 2 * under["per_cpu"] / (before["per_cpu"] + after["per_cpu"]),
         "memory growth, MB": attacked_figures["memory"] - quiet["memory"],
         "log, kB": log_bytes / 1_000,
     }

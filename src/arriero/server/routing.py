@@ -181,7 +181,8 @@ class GatedRoute(APIRoute):
             note.operation = self.operation.function.__name__
             request.scope["arriero.call"] = await self.gate.admit(self.operation, request)
             refuse_unknown_parameters(request, known)
-            if self.operation.method != "GET":  # it may change something, so it is never cut short
+            # What may change something is never cut short. Health has few turns of a busy event loop to wait for.
+            if self.operation.method != "GET" or self.operation.needs.public:
                 return await handle(request)
             response = await self.gate.shutdown.run_until_begun(handle(request))
             await self.gate.confirm(self.operation, request, self.gate.monotonic() - begun_at)
