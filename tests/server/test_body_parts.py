@@ -8,6 +8,7 @@ from typing import Any
 
 import h11
 import pytest
+from h11 import _readers as readers
 from runtime_world import QUICK
 from served_app import LIVE, read_answer, read_problem, served
 from server_shop import open_shop
@@ -19,6 +20,7 @@ from arriero.server.connection_limits import ConnectionLimits
 from arriero.server.http_protocol import PatientProtocol, SharedState
 from arriero.server.metered_connection import COST_PER_VISIT, PART_BYTES_MIN, PARTS_FREE, is_too_fragmented
 from arriero.server.parsing_queue import COST_OF_REQUEST, COST_PER_TURN, ParsingQueue
+from arriero.server.request_rules import HEADERS_MAX
 
 CHUNKED = b"POST /v1/nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 READ = CHUNKED.replace(b"/v1/nowhere", b"/v1/read").replace(b"\r\n\r\n", b"\r\nContent-Type: text/plain\r\n\r\n")
@@ -231,3 +233,32 @@ async def test_the_lease_of_a_process_is_renewed_while_its_event_loop_stands_sti
         monkeypatch.setattr(app.session.store, "renew", count)
         for _ in range(8):  # two leases long
             assert renewed.acquire(timeout=60)
+
+
+HEADERS = b"a:\r\n" * 8_000  # 32 kB, which h11 parses in 60 ms or more
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [LIVE[:-2] + HEADERS + b"\r\n", READ + b"1\r\nx\r\n0\r\n" + HEADERS + b"\r\n"],
+    ids=["head", "trailers"],
+)
+async def test_thousands_of_headers_are_refused_before_any_of_them_is_parsed(
+    request_bytes: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[object] = []
+    decode = readers._decode_header_lines
+
+    def count_lines(lines: Any) -> Any:
+        parsed.extend(lines)
+        return decode(lines)
+
+    monkeypatch.setattr(readers, "_decode_header_lines", count_lines)
+    async with served() as place, asyncio.timeout(60):
+        reader, writer = await place.connect()
+        writer.write(request_bytes)
+        _, document = read_problem(await reader.read())
+        assert (document["status"], document["code"]) == (431, "headers-too-large")
+        assert len(parsed) <= HEADERS_MAX
+        assert not place.bodies
+        writer.close()

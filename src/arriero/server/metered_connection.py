@@ -1,20 +1,33 @@
 """Parser of one connection that stops after a number of parts of a body, and refuses a body in tiny parts.
 
 h11 needs as long for a chunk of one byte as for one of 64 KiB. One read of 256 KiB holds 40,000 such chunks: parsed in one turn
-of the event loop, those of a few connections stop the process for seconds.
+of the event loop, those of a few connections stop the process for seconds. So do empty headers, of which a read holds 60,000.
 """
 
 import h11
+from h11._receivebuffer import ReceiveBuffer  # h11 has no other way to a head before it is parsed
 
 from .parsing_queue import COST_OF_REQUEST
 
 COST_PER_VISIT = 32  # about 0.3 ms of parsing
 PARTS_FREE = 1_000  # of one body, whatever their size: a program may write its JSON piece by piece
+HEADER_LINES_MAX = 128  # of a head or of trailers: 2 ms of parsing; twice as many as a request may have
 PART_BYTES_MIN = 16  # on average, of a longer body; the shortest line of a ledger has 17 bytes
 
 
 class TinyParts(h11.RemoteProtocolError):
     """A body comes in parts that cost more to parse than they are worth."""
+
+
+class ShortHeads(ReceiveBuffer):
+    """Input that is not parsed yet. A head, or trailers, of too many lines are refused before any of them is parsed."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """Take the lines up to the next empty one; None: they have not come yet. Raises h11.RemoteProtocolError."""
+        first = self._data.split(b"\n", HEADER_LINES_MAX + 1)
+        if len(first) > HEADER_LINES_MAX + 1 and all(line.rstrip(b"\r") for line in first[:-1]):
+            raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
+        return super().maybe_extract_lines()
 
 
 def is_too_fragmented(parts: int, size: int) -> bool:
@@ -31,6 +44,7 @@ class MeteredConnection(h11.Connection):
 
     def __init__(self, incomplete_bytes_max: int) -> None:
         super().__init__(h11.SERVER, incomplete_bytes_max)
+        self._receive_buffer = ShortHeads()
         self.is_held = False
         self.cost = 0
         self.encoded = 0
@@ -56,7 +70,11 @@ class MeteredConnection(h11.Connection):
         if self.cost >= COST_PER_VISIT and self.their_state is h11.SEND_BODY:
             self.is_held = True
             return h11.NEED_DATA
-        event = super().next_event()
+        try:
+            event = super().next_event()
+        except h11.RemoteProtocolError:  # it is answered like a request
+            self.cost += COST_OF_REQUEST
+            raise
         if isinstance(event, h11.Request):
             self._parts = self._size = 0
             self.cost += COST_OF_REQUEST
