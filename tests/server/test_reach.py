@@ -14,7 +14,9 @@ from starlette.requests import Request
 from test_withholding import list_documented
 from vault import Ask, Vault
 
-from arriero import Leadership
+from arriero import Entry, Leadership
+from arriero.client.ledger import BATCH
+from arriero.model import LedgerState
 from arriero.server.calls import Caller
 from arriero.server.token_authentication import TokenAuthenticator
 from arriero.store.task_filter import TaskFilter
@@ -219,6 +221,26 @@ async def test_pages_of_a_list_have_what_is_reached_and_nothing_else(tmp_path: P
                     "shop-sold",
                 ),
             ]
+
+
+async def test_a_ledger_that_another_app_writes_is_neither_shown_nor_discarded_by_its_id(tmp_path: Path) -> None:
+    async with two_vaults(build_url("sqlite", tmp_path, "")) as (shop, travel):
+
+        async def write() -> AsyncIterator[Entry]:
+            for _ in range(BATCH):  # one transaction
+                yield Entry.bad(travel.reason)
+            raise ConnectionError("the line was cut")
+
+        with pytest.raises(ConnectionError):
+            await travel.app.submit_ledger("payroll", write(), bad="set_aside")
+        async with asking(shop, Reach(apps=("shop",))) as http:
+            for entries in ([], [{"workflow": "nobody"}], [{"workflow": "sell", "arguments": {"order": "lamp"}}]):
+                answer = await http.put("/v1/ledgers/payroll", json={"entries": entries})
+                assert answer.status_code == 422
+                assert travel.reason not in answer.text
+        ledger = await travel.app.session.store.find_ledger("payroll")
+        assert ledger is not None
+        assert (ledger.state, ledger.aside) == (LedgerState.WRITING, BATCH)
 
 
 async def test_a_message_of_another_app_is_neither_read_nor_acknowledged(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ class LedgerSubmission:
     Args:
         bad: ``refuse``: one bad entry means that nothing of the ledger is kept.
         told: called with ``written`` or ``let go``, and the number of such entries.
-        batch: entries in one transaction.
+        batch: entries in one transaction; None: ``BATCH``.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class LedgerSubmission:
         *,
         bad: Literal["refuse", "set_aside"] = "refuse",
         told: Callable[[str, int], None] = lambda what, count: None,
-        batch: int = BATCH,
+        batch: int | None = None,
     ) -> None:
         if bad not in ("refuse", "set_aside"):
             raise InvalidInput(f"bad is {bad!r}; it must be 'refuse' or 'set_aside'")
@@ -110,7 +110,7 @@ class LedgerSubmission:
         self._store = session.store
         self._refuses = bad == "refuse"
         self._told = told
-        self._batch = batch
+        self._batch = BATCH if batch is None else batch
         self._pending: list[LedgerEntry] = []
         self._characters = 0  # of their arguments
         self._line = 0  # entries read
@@ -136,9 +136,6 @@ class LedgerSubmission:
     async def _begin_ledger(self) -> LedgerRow:
         while (ledger := await self._store.begin_ledger(self._id)).state is LedgerState.DISCARDING:
             await discard_ledger(self._store, ledger, ACTOR, REFUSED)
-        if self._refuses and ledger.aside and not ledger.is_open:  # begun with bad="set_aside"
-            ((line, reason),) = await self._store.ledger_aside(ledger.ledger_no, limit=1)
-            await self._refuse(ledger, line, reason)
         return ledger
 
     async def _read_entry(self, entry: Entry, ledger: LedgerRow) -> LedgerRow:
@@ -155,6 +152,10 @@ class LedgerSubmission:
                 self._digest = self._digest_without_app
                 if self._digest != ledger.digest:
                     self._refuse_other(ledger)
+            if self._line == ledger.written and self._refuses and ledger.aside and not ledger.is_open:
+                # It was begun with bad="set_aside". Only who sends the same content is told of it, and discards it.
+                ((line, reason),) = await self._store.ledger_aside(ledger.ledger_no, limit=1)
+                await self._refuse(ledger, line, reason)
             return ledger
         if ledger.is_open:
             self._refuse_other(ledger)
