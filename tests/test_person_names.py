@@ -13,6 +13,8 @@ USUAL = [
     "\u0410\u043d\u043d\u0430",
     "\u03a9\u03bc\u03ad\u03b3\u03b1",
     "\u5c71\u7530 \u305f\u308d\u3046\u30fc K",
+    "\u4f50\u3005\u6728",  # Sasaki, with an iteration mark
+    "\uff80\uff9e\uff72",  # Dai in narrow Katakana
     "\uae40\ucca0\uc218",
     "\u0645\u062d\u0645\u062f",
     "\u0928\u0947\u0939\u093e",

@@ -24,6 +24,8 @@ _SCRIPTS = frozenset((
     "LATIN", "MALAYALAM", "MYANMAR", "ORIYA", "SINHALA", "TAMIL", "TELUGU", "THAANA", "THAI", "TIBETAN",
 ))
 # fmt: on
+# Letters whose names begin with another word than their script: the iteration mark in Sasaki, the sound marks of narrow Katakana.
+_SCRIPT_OF_WORD = {"IDEOGRAPHIC": "CJK", "COMBINING": "KATAKANA"}
 # Scripts that people write within one name. Latin letters may stand in each of them: none looks like a letter of these.
 _WRITTEN_TOGETHER = tuple(
     frozenset(scripts.split()) for scripts in ("LATIN CJK HIRAGANA KATAKANA", "LATIN CJK BOPOMOFO", "LATIN CJK HANGUL")
@@ -161,4 +163,5 @@ def _refuse_mixed_scripts(name: str, what: str) -> None:
 def _find_script(letter: str) -> str:
     """Find the script of a letter by what it stands for: a wide or a raised A is a Latin letter."""
     plain = unicodedata.normalize("NFKD", letter)[:1]
-    return unicodedata.name(plain, "").partition(" ")[0].partition("-")[0]
+    word = unicodedata.name(plain, "").partition(" ")[0].partition("-")[0]
+    return _SCRIPT_OF_WORD.get(word, word)
