@@ -6,6 +6,7 @@ from .breakers import BreakerRow
 from .model import ConvoyRow, Instant, Loaded, StepRow, TaskRow
 
 APPROVAL_NEEDED = "approval_needed"
+TOO_MANY_OPEN_TASKS = "too_many_open_tasks"  # the verdict on a submission beyond a cap
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):

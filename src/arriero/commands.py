@@ -187,6 +187,8 @@ class Submit(Command, frozen=True, gc=False, kw_only=True):
     start: Start | None = None
     app: str = ""
     trace_context: str | None = None
+    submitter: str | None = None  # id of a token whose open tasks are capped
+    open_tasks_max: int | None = None  # the cap
 
 
 class ClaimShare(msgspec.Struct, frozen=True, gc=False):

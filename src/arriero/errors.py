@@ -12,6 +12,7 @@ ArrieroError
 │   ├── NotYetBuilt        a later release brings it
 │   ├── TaskExists         another operation is known under this id
 │   │   └── SequenceUsed   another operation has this number in the convoy
+│   ├── TooManyOpenTasks   a token of the HTTP API has as many open tasks as it may have
 │   ├── UnknownDefinition  the App has no workflow or step of this name
 │   ├── UnknownName        the store has no convoy, ledger, schedule, Agent or lease of this name
 │   ├── UnknownTask        no task has this id
@@ -111,6 +112,10 @@ class SequenceUsed(TaskExists):
 
 class ConvoyRefused(InvalidInput):
     """The convoy takes no such task: it has ended, or it is ordered otherwise."""
+
+
+class TooManyOpenTasks(InvalidInput):
+    """A token of the HTTP API has as many open tasks as it may have. Nothing of the submission was kept."""
 
 
 class UnknownDefinition(InvalidInput):

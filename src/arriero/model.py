@@ -174,6 +174,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     app: str = ""  # the App that runs it; empty: not said, any App with its code does
     trace_context: str | None = None  # of who submitted it: traceparent, a space and tracestate; see tracing.context
     from_ledger: int | None = None  # number of the ledger that it came with; it stays
+    submitter: str | None = None  # id of the token that submitted it, if that has a cap on open tasks; it stays
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

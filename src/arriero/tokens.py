@@ -53,6 +53,18 @@ class Reach(msgspec.Struct, frozen=True):
 ANY_REACH = Reach()
 
 
+class OpenTaskCap(msgspec.Struct, frozen=True):
+    """A limit on the open tasks of one token.
+
+    Args:
+        submitter: the token's id.
+        open_tasks_max: tasks of it that may be open.
+    """
+
+    submitter: str
+    open_tasks_max: int
+
+
 class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     """A token. The secret in it is kept nowhere; ``digest`` is what its holder's secret must hash to.
 
@@ -65,6 +77,7 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
         last_used_at: within a minute; None: it was never used.
         revoked_at: from then on it is refused; None: it is not revoked.
         apps, workflows: to which it is restricted: see ``Reach``.
+        open_tasks_max: tasks of its holder that may be open; None: any number.
     """
 
     token_id: str
@@ -80,6 +93,7 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     revoked_reason: str = ""
     apps: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
+    open_tasks_max: int | None = None
 
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,3 +106,4 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str
     expires_in: float | None = None
     reach: Reach = ANY_REACH
+    open_tasks_max: int | None = None

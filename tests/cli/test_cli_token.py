@@ -44,6 +44,14 @@ def test_a_token_is_restricted_to_apps_and_workflows_and_the_list_says_so(call: 
     assert "App shop, travel; workflow fulfil" in call("token", "list").stdout
 
 
+def test_a_cap_on_open_tasks_is_kept_with_a_token_and_the_list_says_so(call: Call) -> None:
+    made = call("token", "create", "partner", "--scope", "submit", "--open-tasks-max", "1000", "--by", "ana")
+    assert "may submit, restricted to 1,000 open tasks, and never expires" in made.stderr
+    (view,) = json_lines(call("token", "list", "--json").stdout)
+    assert view["open_tasks_max"] == 1_000
+    assert "1,000 open tasks" in call("token", "list").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -56,6 +64,7 @@ def test_a_token_is_restricted_to_apps_and_workflows_and_the_list_says_so(call: 
         (("create", "ci", "--scope", "read", "--by", "\u0430na"), "by '\\u0430na' mixes letters of 2 scripts"),
         (("create", "ci", "--scope", "read", "--expires-in", "0"), "has expired is of no use"),
         (("create", "ci", "--scope", "read", "--expires-in", "soon"), "is no duration"),
+        (("create", "ci", "--scope", "read", "--open-tasks-max", "0"), "it must be a whole number from 1 to 1,000,000"),
         (("create", "ci", "--scope", "read", "--app", ""), "name of an App has 0 characters"),
         (("revoke", "0011", "--reason", "lost"), "no token has the id '0011'"),
     ],

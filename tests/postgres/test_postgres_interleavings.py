@@ -306,6 +306,15 @@ async def submit_two_crosswise(store: StateStore, names: Sequence[str]) -> list[
     return [(submitted(one, other), submitted(other, one)) for one, other in pairs]
 
 
+async def submit_and_submit_within_a_cap(store: StateStore, names: Sequence[str]) -> list[Two]:
+    """Of one submitter there is room for one task."""
+    caps = [{"submitter": f"token-{name}", "open_tasks_max": 1} for name in names]
+    return [
+        (submitted(submission(name, **cap)), submitted(submission(f"{name}-b", **cap)))
+        for name, cap in zip(names, caps, strict=True)
+    ]
+
+
 async def renew_and_steal(store: StateStore, names: Sequence[str]) -> list[Two]:
     """Its holder renews a lease in time, another asks for it when it has lapsed."""
     in_time = Instant(LAPSED - 1)
@@ -662,6 +671,7 @@ SCENES = [
     submit_and_submit,
     submit_and_another_body,
     submit_two_crosswise,
+    submit_and_submit_within_a_cap,
     renew_and_steal,
     steal_and_steal,
     two_in_the_store_history,
@@ -671,7 +681,8 @@ SCENES = [
 
 # Also where core and memory store were wrong in the same way: of these two, one gets what both want.
 WON_BY_ONE = {claim_and_claim, report_and_recover, report_and_free, take_and_take, take_and_recover}
-WON_BY_ONE |= {submit_and_submit, submit_and_another_body, renew_and_steal, steal_and_steal, renew_and_retire}
+WON_BY_ONE |= {submit_and_submit, submit_and_submit_within_a_cap}
+WON_BY_ONE |= {submit_and_another_body, renew_and_steal, steal_and_steal, renew_and_retire}
 
 
 def has_won(process_no: int, answer: Any) -> bool:

@@ -39,6 +39,9 @@ def token(context: click.Context) -> None:
 @click.option("--scope", "scopes", metavar="SCOPE", multiple=True, required=True, help=f"{SCOPES}; may be repeated.")
 @click.option("--app", "apps", metavar="APP", multiple=True, help="Restrict it to tasks of this App; may be repeated.")
 @click.option("--workflow", "workflows", metavar="NAME", multiple=True, help="And to this workflow; may be repeated.")
+@click.option(
+    "--open-tasks-max", metavar="N", type=int, help="Tasks of its holder that may be open; any number by default."
+)
 @click.option("--expires-in", metavar="DURATION", type=parse_duration, help="Like 90d, 12h; never by default.")
 @click.option("--by", metavar="NAME", help="Who creates it; your login name by default.")
 @store_option
@@ -48,6 +51,7 @@ def create_token(
     scopes: tuple[str, ...],
     apps: tuple[str, ...],
     workflows: tuple[str, ...],
+    open_tasks_max: int | None,
     expires_in: float | None,
     by: str | None,
     store: str | None,
@@ -60,6 +64,7 @@ def create_token(
     """
     wanted = [scope.strip() for given in scopes for scope in given.split(",")]
     options = {"scopes": wanted, "apps": apps, "workflows": workflows, "expires_in": expires_in}
+    options["open_tasks_max"] = open_tasks_max
     created = asyncio.run(_create(store, name, by=by or find_login_name(), **options))
     about = created.about
     if as_json:
@@ -67,14 +72,17 @@ def create_token(
         return
     click.echo(created.token)
     until = "never expires" if about.expires_at is None else f"expires at {format_time(about.expires_at)}"
-    within = f", restricted to {_format_reach(about)}," if about.apps or about.workflows else ""
+    restriction = _format_restriction(about)
+    within = f", restricted to {restriction}," if restriction else ""
     said = f"token {about.id} of {about.name} may {', '.join(about.scopes)}{within} and {until}; it is not shown again"
     click.echo(f"arriero: {one_line(said)}", err=True)
 
 
-def _format_reach(view: TokenView) -> str:
+def _format_restriction(view: TokenView) -> str:
     named = (("App", view.apps), ("workflow", view.workflows))
-    return "; ".join(f"{what} {', '.join(names)}" for what, names in named if names)
+    parts = [f"{what} {', '.join(names)}" for what, names in named if names]
+    cap = view.open_tasks_max
+    return "; ".join(parts if cap is None else [*parts, f"{cap:,} open tasks"])
 
 
 async def _create(store: str | None, name: str, **options: Any) -> CreatedToken:
@@ -112,7 +120,7 @@ def _format_cells(view: TokenView) -> tuple[str, ...]:
         view.name,
         view.state,
         " ".join(view.scopes),
-        _format_reach(view),
+        _format_restriction(view),
         created,
         view.created_by,
         expires,

@@ -8,11 +8,12 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from .. import codec
+from ..answers import TOO_MANY_OPEN_TASKS
 from ..commands import Submit
 from ..core.ledger_batches import LedgerBatch, LedgerEntry, extend_digest, start_digest
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
-from ..errors import InvalidInput
+from ..errors import InvalidInput, TooManyOpenTasks
 from ..model import STEP_PREFIX, LedgerRow, LedgerState
 from ..store.contract import StateStore
 from .session import Session
@@ -187,7 +188,7 @@ class LedgerSubmission:
             )
             answer = await self._store.write_ledger(batch)
             if answer.refused is not None:
-                await self._refuse(ledger, *answer.refused)
+                await self._refuse(ledger, *answer.refused, answer.verdict)
             ledger = self._require_present(answer.ledger)
             ahead = [entry for entry in self._pending if entry.line > ledger.written]
             if ledger.written < self._pending[0].line - 1 or (ahead and ledger.is_open):
@@ -229,8 +230,10 @@ class LedgerSubmission:
         return Ledger(ledger.accepted, ledger.duplicates, aside)
 
     # --- refusing
-    async def _refuse(self, ledger: LedgerRow, line: int, reason: str) -> NoReturn:
+    async def _refuse(self, ledger: LedgerRow, line: int, reason: str, verdict: str = "") -> NoReturn:
         await discard_ledger(self._store, ledger, ACTOR, REFUSED)
+        if verdict == TOO_MANY_OPEN_TASKS:
+            raise TooManyOpenTasks(f"ledger {self._id!r}, line {line}: {reason}. Nothing of the ledger was submitted")
         raise InvalidInput(
             f"ledger {self._id!r}, line {line}: {reason}. Nothing of the ledger was submitted; fix it, or have bad entries"
             " set aside"

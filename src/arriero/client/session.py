@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..runtime.attempt_run import SubstituteFinder
     from ..runtime.node import Node
     from ..schedules import ScheduleDeclaration
+    from ..tokens import OpenTaskCap
     from ..tracing.tracer import TracingOptions
 
 OperatorCommand = CommandOfPerson | OperateAgent
@@ -65,6 +66,7 @@ class Session:
         self.on_alert: list[Callable[[Alert], Any]] = []
         self.schedules: dict[str, ScheduleDeclaration] = {}  # that the App's code declares, by name
         self.tracing: TracingOptions | None = None  # set by App.trace
+        self.cap: OpenTaskCap | None = None  # on what is submitted through it; set for a request of the HTTP API
         self.node: Node | None = None  # while the App runs in this process
         self.draining_node: Node | None = None  # while it ends: it takes nothing new, and programs still report to it
         self.mutex_durations: dict[str, float | None] = {}  # seconds, by name of the lease
@@ -126,11 +128,11 @@ class Session:
             self._submissions = Submissions(self._store, self.ports, self, self.submission_counts)
         return self._submissions
 
-    def narrow(self, store: StateStore, codes: Mapping[str, Code]) -> "Session":
-        """Return this open session as one sees it who reaches only a part of its store and of its code."""
+    def narrow(self, store: StateStore, codes: Mapping[str, Code], cap: "OpenTaskCap | None") -> "Session":
+        """Return this open session as one sees it who reaches only a part of its store and code, or whose open tasks are capped."""
         _ = self.submissions  # both have the same ones
         narrowed = copy.copy(self)
-        vars(narrowed).update(codes=codes, _store=store, _views=None)
+        vars(narrowed).update(codes=codes, _store=store, _views=None, cap=cap)
         return narrowed
 
     def count_submissions_waiting(self) -> int:

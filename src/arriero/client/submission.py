@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from .. import codec
-from ..answers import Refusal, Submitted
+from ..answers import TOO_MANY_OPEN_TASKS, Refusal, Submitted
 from ..commands import Submit
 from ..core.call_policy import resolve_call_policy
 from ..core.deduplication import SEQUENCE_USED
 from ..declare.step_options import DEFAULT_SUPERVISION
 from ..declare.steps import StepCall
 from ..declare.workflows import Workflow, WorkflowCall
-from ..errors import ConvoyRefused, InvalidInput, SequenceUsed, TaskExists
+from ..errors import ConvoyRefused, InvalidInput, SequenceUsed, TaskExists, TooManyOpenTasks
 from ..model import STEP_PREFIX
 from ..policies import Duration, TaskPolicy, check_seconds, encode_policy
 from ..runtime.code import OneStep
@@ -64,6 +64,8 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
         end_of_sequence=options.end_of_sequence,
         app=session.app,
         trace_context=_find_trace_context(session, options),
+        submitter=None if session.cap is None else session.cap.submitter,
+        open_tasks_max=None if session.cap is None else session.cap.open_tasks_max,
     )
 
 
@@ -77,10 +79,12 @@ def _find_trace_context(session: Session, options: SubmitOptions) -> str | None:
 
 
 def accept(answer: Submitted | Refusal) -> Submitted:
-    """Return the answer to a submission. Raises TaskExists, SequenceUsed, ConvoyRefused - it is a refusal."""
+    """Return the answer to a submission. Raises TaskExists, SequenceUsed, ConvoyRefused, TooManyOpenTasks - it is one."""
     if isinstance(answer, Refusal):
         if answer.verdict == "no_place":
             raise ConvoyRefused(answer.detail)
+        if answer.verdict == TOO_MANY_OPEN_TASKS:
+            raise TooManyOpenTasks(answer.detail)
         same_id = f"{answer.detail}; use another task_id, or look at it with `arriero task show`"
         raise (SequenceUsed if answer.verdict == SEQUENCE_USED else TaskExists)(same_id)
     return answer

@@ -12,6 +12,7 @@ from ..core.tokens import (
     SECRET_BYTES,
     TokenParts,
     build_parts,
+    check_open_tasks_max,
     check_reach,
     check_scopes,
     compute_digest,
@@ -39,6 +40,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
         expires_at: None: never.
         last_used_at: within a minute; None: it was never used.
         apps, workflows: to which it is restricted; empty: it is not.
+        open_tasks_max: tasks of its holder that may be open; None: any number.
     """
 
     id: str
@@ -54,6 +56,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
     revoked_reason: str
     apps: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
+    open_tasks_max: int | None = None
 
 
 class CreatedToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +85,7 @@ def build_token_view(row: TokenRow, now: Instant) -> TokenView:
         revoked_reason=row.revoked_reason,
         apps=row.apps,
         workflows=row.workflows,
+        open_tasks_max=row.open_tasks_max,
     )
 
 
@@ -99,6 +103,7 @@ async def keep_token(
     by: str,
     expires_in: float | None,
     reach: Reach = ANY_REACH,
+    open_tasks_max: int | None = None,
 ) -> CreatedToken:
     """Keep a token that was drawn; repeated it changes nothing. Raises StoreError."""
     row = await store.add_token(
@@ -110,6 +115,7 @@ async def keep_token(
             created_by=by,
             expires_in=expires_in,
             reach=reach,
+            open_tasks_max=open_tasks_max,
         )
     )
     return CreatedToken(token=format_token(parts), about=build_token_view(row, store.now()))
@@ -130,6 +136,7 @@ class Tokens:
         expires_in: Duration | None = None,
         apps: Iterable[str] = (),
         workflows: Iterable[str] = (),
+        open_tasks_max: int | None = None,
     ) -> CreatedToken:
         """Create a token. Only this answer holds its secret.
 
@@ -142,19 +149,27 @@ class Tokens:
             expires_in: seconds or timedelta; None: never.
             apps, workflows: restrict it to tasks of these Apps, and of these workflows (``step:NAME`` for tasks of one step):
                 everything else is not there for its holder. None: it is not restricted.
-        Raises: InvalidInput - no fit name, scope or duration, or nobody signs; StoreError.
+            open_tasks_max: tasks submitted with it that may be open; a submission beyond them is refused. None: any number.
+        Raises: InvalidInput - no fit name, scope, duration or cap, or nobody signs; StoreError.
         """
         check_signer(name, "name of a token")
         if not name.strip():
             raise InvalidInput("the name of a token is blank; it signs what its holder does")
         wanted = check_scopes(scopes)
-        reach = check_reach(apps, workflows)
+        reach, cap = check_reach(apps, workflows), check_open_tasks_max(open_tasks_max)
         check_signature(by, "creates a token")
         seconds = None if expires_in is None else check_seconds(expires_in, "expires_in")
         if seconds is not None and seconds <= 0:
             raise InvalidInput(f"expires_in is {seconds:g} s; a token that has expired is of no use")
         return await keep_token(
-            self._session.store, draw_token(), name=name, scopes=wanted, by=by, expires_in=seconds, reach=reach
+            self._session.store,
+            draw_token(),
+            name=name,
+            scopes=wanted,
+            by=by,
+            expires_in=seconds,
+            reach=reach,
+            open_tasks_max=cap,
         )
 
     async def list(self) -> list[TokenView]:

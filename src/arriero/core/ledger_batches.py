@@ -40,10 +40,14 @@ class LedgerBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerWritten(msgspec.Struct, frozen=True):
-    """The ledger as it now is (None: it is gone), and the bad entry for which it is refused: its line and reason."""
+    """The ledger as it now is (None: it is gone), and the bad entry for which it is refused: its line and reason.
+
+    ``verdict``: of a refusal beyond a cap on open tasks; else empty.
+    """
 
     ledger: LedgerRow | None
     refused: tuple[int, str] | None = None
+    verdict: str = ""
 
 
 class LedgerOpened(msgspec.Struct, frozen=True):

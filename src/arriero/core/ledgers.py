@@ -49,6 +49,7 @@ def restore_submission(task: TaskRow, tail: TailRow | None, actor: str) -> Submi
         convoy=None if tail is None else tail.key,
         sequence=task.sequence,
         app=task.app,
+        submitter=task.submitter,
     )
 
 

@@ -16,6 +16,7 @@ from ..model import Instant, later
 from ..tokens import NAMED_PREFIXES, NewToken, Reach, Scope, TokenRow
 
 PREFIX = "arriero"  # by which scanners of secrets recognise a token
+OPEN_TASKS_CAP_MAX = 1_000_000  # open tasks are counted up to the cap by each submission
 ID_BYTES = 8  # 64 bits: two tokens never meet
 SECRET_BYTES = 32  # as strong as the hash that is kept of it
 LAST_USE_SECONDS = 60.0  # between writes of the last use: a request must not cost a write
@@ -122,6 +123,7 @@ def build_row(token: NewToken, now: Instant) -> TokenRow:
         expires_at=None if token.expires_in is None else later(now, token.expires_in),
         apps=token.reach.apps,
         workflows=token.reach.workflows,
+        open_tasks_max=token.open_tasks_max,
     )
 
 
@@ -141,6 +143,17 @@ def _check_names(names: Iterable[str], what: str) -> tuple[str, ...]:
     if isinstance(names, str):
         raise InvalidInput(f"the name of {what} is {names!r}; give a list, like [{names!r}]")
     return tuple(sorted({check_id(name, f"name of {what}") for name in names}))
+
+
+def check_open_tasks_max(value: object) -> int | None:
+    """Check the cap of a new token; None: there is none. Raises InvalidInput."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= OPEN_TASKS_CAP_MAX:
+        raise InvalidInput(
+            f"open_tasks_max is {value!r}; it must be a whole number from 1 to {OPEN_TASKS_CAP_MAX:,}, or none"
+        )
+    return value
 
 
 def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:

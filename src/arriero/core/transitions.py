@@ -116,6 +116,7 @@ def build_new_task(
         reply_to=command.reply_to,
         app=command.app,
         trace_context=command.trace_context,
+        submitter=command.submitter,
     )
     event = TaskSubmitted(
         workflow=command.workflow,

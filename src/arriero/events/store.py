@@ -136,6 +136,7 @@ class TokenCreated(HistoryEvent, frozen=True, tag="token.created"):
     expires_at: Instant | None
     apps: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
+    open_tasks_max: int | None = None
 
 
 class TokenRevoked(HistoryEvent, frozen=True, tag="token.revoked"):

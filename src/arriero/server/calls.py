@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from ..client.client import Client
 from ..client.session import Session
-from ..tokens import ANY_REACH, Reach
+from ..tokens import ANY_REACH, OpenTaskCap, Reach
 from .answers import Payloads
 from .caller_limits import RequestPlace
 from .problems import INVALID_JSON, NOT_OPEN, Problem
@@ -29,12 +29,14 @@ class Caller(msgspec.Struct, frozen=True):
         scopes: what the caller may do.
         credential: what requests are counted by, like the id of a token; empty: the name.
         reach: the Apps and workflows that the caller is restricted to.
+        cap: on the caller's open tasks; None: any number.
     """
 
     name: str
     scopes: frozenset[str]
     credential: str = ""
     reach: Reach = ANY_REACH
+    cap: OpenTaskCap | None = None
 
 
 class HttpCall:
@@ -82,7 +84,10 @@ class HttpCall:
         if self._session is None:
             whole, reach = self.client.session, self.caller.reach
             codes = {name: code for name, code in whole.codes.items() if reach.includes(whole.app, name)}
-            self._session = whole if reach.is_whole else whole.narrow(narrow_store(whole.store, reach), codes)
+            is_whole = reach.is_whole and self.caller.cap is None
+            self._session = (
+                whole if is_whole else whole.narrow(narrow_store(whole.store, reach), codes, self.caller.cap)
+            )
         return self._session
 
     @property

@@ -22,6 +22,7 @@ from ..errors import (
     SequenceUsed,
     StoreError,
     TaskExists,
+    TooManyOpenTasks,
     UnknownDefinition,
     UnknownName,
     UnknownTask,
@@ -158,6 +159,12 @@ CONVOY_REFUSES = declare_problem(
     "The convoy takes no such task",
     "The convoy has ended, or is ordered otherwise; `detail` says which. Use another key, or number its tasks as before.",
 )
+TOO_MANY_OPEN_TASKS = declare_problem(
+    "too-many-open-tasks",
+    429,
+    "As many tasks of the token are open as it may have",
+    "Send the request again after `Retry-After` seconds, when tasks have ended; or use a token with a higher `open_tasks_max`.",
+)
 UNKNOWN_WORKFLOW = declare_problem(
     "unknown-workflow",
     422,
@@ -216,11 +223,13 @@ INTERNAL = declare_problem(
     "internal", 500, "The server failed", "Look for `incident` in the log of the server, and report it."
 )
 
+RETRY_AFTER_SECONDS = {STORE_UNAVAILABLE.status: 1, TOO_MANY_OPEN_TASKS.status: 10}  # by status
 _BY_ERROR: tuple[tuple[type[ArrieroError], ProblemType], ...] = (  # the first that fits
     (UnknownTask, TASK_UNKNOWN),
     (SequenceUsed, SEQUENCE_USED),
     (TaskExists, TASK_EXISTS),
     (ConvoyRefused, CONVOY_REFUSES),
+    (TooManyOpenTasks, TOO_MANY_OPEN_TASKS),
     (UnknownDefinition, UNKNOWN_WORKFLOW),
     (InvalidArguments, INVALID_ARGUMENTS),
     (UnknownName, UNKNOWN_NAME),
@@ -243,7 +252,8 @@ def build_problem(error: ArrieroError, session: Session) -> Problem | None:
     """
     for kind, problem in _BY_ERROR:
         if isinstance(error, kind):
-            headers = {"Retry-After": "1"} if problem.status == STORE_UNAVAILABLE.status else {}
+            seconds = RETRY_AFTER_SECONDS.get(problem.status)
+            headers = {} if seconds is None else {"Retry-After": str(seconds)}
             if problem is STORE_UNAVAILABLE:
                 line = f"a request was answered {problem.code}: {error}"
                 for one in _repeats.offer(problem.code, line, session.ports.clock.monotonic()):

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from ..client.session import Session
 from ..core.tokens import LAST_USE_SECONDS, TokenVerdict, is_use_due, judge_token, parse_token
 from ..errors import StoreError
-from ..tokens import Reach, TokenRow
+from ..tokens import OpenTaskCap, Reach, TokenRow
 from .authentication import read_bearer
 from .calls import Caller
 from .gate_problems import build_credential_problem, build_rate_problem
@@ -94,7 +94,8 @@ class TokenAuthenticator:
         if row is None or verdict is not TokenVerdict.VALID:
             raise build_credential_problem(f"the token is {verdict}")
         await self._note_use(row)
-        return Caller(row.name, frozenset(row.scopes), row.token_id, Reach(row.apps, row.workflows))
+        cap = None if row.open_tasks_max is None else OpenTaskCap(row.token_id, row.open_tasks_max)
+        return Caller(row.name, frozenset(row.scopes), row.token_id, Reach(row.apps, row.workflows), cap)
 
     async def _find(self, token_id: str) -> TokenRow | None:
         now = self._monotonic()

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import Query
 from starlette.requests import Request
 
-from ...client.ledger import Entry, Ledger
+from ...client.ledger import Entry, Ledger, LedgerSubmission
 from ...client.ledger_handle import wait_for_ledger
 from ...client.ledger_views import UNFINISHED, LedgerView, list_ledger_views, load_ledger_view
 from ...client.named_calls import build_named_call
@@ -23,7 +23,7 @@ from ..gate_problems import BODY_TOO_SLOW
 from ..large_json import TurnBudget, refuse_doubtful_text, run_on_text
 from ..parameters import LIMIT, Cursor, LedgerId, Limit
 from ..preferences import WAIT_SECONDS_MAX
-from ..problems import INVALID_REQUEST, UNKNOWN_NAME, Problem
+from ..problems import INVALID_REQUEST, TOO_MANY_OPEN_TASKS, UNKNOWN_NAME, Problem
 from ..request_body import require_media
 from ..routing import CONFIRM_SECONDS, RouteGroup
 from ..scopes import Needs, Scope
@@ -95,12 +95,13 @@ def build_entry(session: Session, body: LedgerEntryBody) -> Entry:
     summary="Submit a ledger: a task for each entry, all of them or none. The same ledger again changes nothing.",
     body=LedgerBody,
     answer=Ledger,
+    problems=(TOO_MANY_OPEN_TASKS,),
     examples={"one": {"entries": [ENTRY_EXAMPLE]}, "set aside": {"entries": [ENTRY_EXAMPLE], "bad": "set_aside"}},
     answer_example=ANSWER_EXAMPLE,
 )
 async def submit_ledger(call: Call, ledger_id: LedgerId) -> Ledger:
     asked, session = call.read(LedgerBody), call.session
-    return await call.client.submit_ledger(ledger_id, build_entries(session, asked.entries), bad=asked.bad)
+    return await LedgerSubmission(session, ledger_id, bad=asked.bad).run(build_entries(session, asked.entries))
 
 
 async def build_entries(session: Session, bodies: Sequence[LedgerEntryBody]) -> AsyncIterator[Entry]:
@@ -123,6 +124,7 @@ async def build_entries(session: Session, bodies: Sequence[LedgerEntryBody]) -> 
     body_media=NDJSON,
     streams_body=True,
     answer=Ledger,
+    problems=(TOO_MANY_OPEN_TASKS,),
     examples={"one line": ENTRY_EXAMPLE},
     answer_example=ANSWER_EXAMPLE,
 )
@@ -134,7 +136,7 @@ async def stream_ledger(
     ] = "refuse",
 ) -> Ledger:
     require_media(call.request, NDJSON)
-    return await call.client.submit_ledger(ledger_id, iterate_entries(call), bad=bad)
+    return await LedgerSubmission(call.session, ledger_id, bad=bad).run(iterate_entries(call))
 
 
 async def iterate_entries(call: HttpCall) -> AsyncIterator[Entry]:

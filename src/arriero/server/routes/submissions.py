@@ -33,6 +33,7 @@ from ..problems import (
     OUTCOME_UNKNOWN,
     SEQUENCE_USED,
     TASK_EXISTS,
+    TOO_MANY_OPEN_TASKS,
     UNKNOWN_WORKFLOW,
     Problem,
     ProblemDocument,
@@ -49,7 +50,15 @@ submissions = RouteGroup("submissions")
 
 BATCH_MAX = 400  # submissions that one process has on their way to the store at once
 
-REFUSALS = (TASK_EXISTS, SEQUENCE_USED, CONVOY_REFUSES, UNKNOWN_WORKFLOW, INVALID_ARGUMENTS, OUTCOME_UNKNOWN)
+REFUSALS = (
+    TASK_EXISTS,
+    SEQUENCE_USED,
+    CONVOY_REFUSES,
+    TOO_MANY_OPEN_TASKS,
+    UNKNOWN_WORKFLOW,
+    INVALID_ARGUMENTS,
+    OUTCOME_UNKNOWN,
+)
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -212,7 +221,7 @@ async def _submit_one(call: HttpCall, wanted: Submission, trace: TraceHeaders) -
 async def submit_command(call: HttpCall, command: Submit) -> Submitted:
     """Commit a submission. Of a task that its caller does not reach, a restricted token learns only that the id is taken.
 
-    Raises: TaskExists, SequenceUsed, ConvoyRefused, OutcomeUnknown, StoreError.
+    Raises: TaskExists, SequenceUsed, ConvoyRefused, TooManyOpenTasks, OutcomeUnknown, StoreError.
     """
     session = call.session
     try:

@@ -32,6 +32,7 @@ EXAMPLE = {
     "revoked_reason": "",
     "apps": [],
     "workflows": [],
+    "open_tasks_max": None,
 }
 
 
@@ -44,6 +45,7 @@ class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ``agent:*`` and ``replies:*`` are for any.
         expires_in: seconds; null: it never expires.
         apps, workflows: restrict it to tasks of these; none: it is not restricted.
+        open_tasks_max: tasks submitted with it that may be open; null: any number.
     """
 
     name: str
@@ -51,6 +53,7 @@ class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_in: float | None = None
     apps: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
+    open_tasks_max: int | None = None
 
 
 class NewTokenAnswer(msgspec.Struct, frozen=True):
@@ -93,6 +96,7 @@ async def create_token(call: Call) -> NewTokenAnswer:
         expires_in=wanted.expires_in,
         apps=wanted.apps,
         workflows=wanted.workflows,
+        open_tasks_max=wanted.open_tasks_max,
     )
     return NewTokenAnswer(created.token, created.about)
 

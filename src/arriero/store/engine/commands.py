@@ -21,6 +21,7 @@ from .batch import Batch, Table
 from .convoys import LOOKS_MAX, PlacementRows, find_spot
 from .ledgers import refuse_reserved
 from .limits import begin_try
+from .open_task_caps import OpenTaskCounter, refuse_beyond_cap
 from .speculative_start import build_answer, build_new_rows
 from .take_requests import take_requests
 from .take_transaction import TakeRows
@@ -49,7 +50,7 @@ class CommandRows(TakeRows, BreakerTable, Protocol):
         ...
 
 
-class SubmissionRows(Table, PlacementRows, Protocol):
+class SubmissionRows(Table, PlacementRows, OpenTaskCounter, Protocol):
     """Rows that a new task needs."""
 
     def process_is_retired(self, process_no: int) -> bool: ...
@@ -155,10 +156,15 @@ def _submit(command: Submit, rows: SubmissionRows, store_id: str | None) -> Subm
         return refuse_reserved(known, rows) or answer_known_id(
             known, command, partial(rows.load_submitted, known.task_no), tail
         )
+    refused = refuse_beyond_cap(command, rows)
+    if refused is not None and tail is None:
+        return refused
     now = rows.read_clock()
     spot = find_spot(command, tail, rows, now)
     if isinstance(spot, Submitted | Refusal):
         return spot
+    if refused is not None:
+        return refused
     change = build_new_rows(command, rows.next_task_no(), now, spot, rows, store_id)
     Batch(rows, now).write(change, command.actor, lambda task: rows.add_task(task, command.arguments))
     return build_answer(change, command)

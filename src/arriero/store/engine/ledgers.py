@@ -17,9 +17,10 @@ from ...events.store import LedgerDiscarded, LedgerOpenedEvent
 from ...model import ConvoyRow, Instant, LedgerRow, LedgerState, TailRow, TaskRow
 from ..readable import refuse_unreadable
 from .batch import STORE_STREAM, Batch, Table
+from .open_task_caps import OpenTaskCounter, refuse_beyond_cap
 
 
-class LedgerTable(Table, Protocol):
+class LedgerTable(Table, OpenTaskCounter, Protocol):
     """Rows inside a transaction that has locked the ledger's row."""
 
     def ledger(self, ledger_no: int) -> LedgerRow | None: ...
@@ -102,7 +103,7 @@ def write_entries(batch: LedgerBatch, table: LedgerTable, now: Instant) -> Ledge
                 reason = f"{reason}; with it more than {ASIDE_MAX:,} entries are bad"
             refused = replace(ledger, state=LedgerState.DISCARDING)
             table.put_ledger(refused)
-            return LedgerWritten(refused, (entry.line, reason))
+            return LedgerWritten(refused, (entry.line, reason), writing.verdict)
         if reason:
             writing.set_aside(entry, reason)
     ledger = writing.result(batch)
@@ -120,6 +121,7 @@ class _Writing:
         self._accepted = 0
         self._duplicates = 0
         self.aside = ledger.aside
+        self.verdict = ""  # on the entry before, if it says more than its reason
 
     def result(self, batch: LedgerBatch) -> LedgerRow:
         last = batch.entries[-1]
@@ -140,6 +142,7 @@ class _Writing:
 
     def keep(self, entry: LedgerEntry) -> str:
         """Keep an entry as a task. Returns the reason why it cannot be one; empty: it is kept, or its task is there."""
+        self.verdict = ""
         command = entry.submit
         if command is None:
             return entry.bad
@@ -150,6 +153,9 @@ class _Writing:
         if known is not None:
             self._duplicates += 1
             return ""
+        if (refused := refuse_beyond_cap(command, self._table)) is not None:
+            self.verdict = refused.verdict
+            return refused.detail
         if command.convoy is not None:
             if tail is None:
                 tail = self._table.new_tail(command, self._now)

@@ -41,7 +41,8 @@ def add_token(rows: TokenRows, token: NewToken) -> TokenRow:
     if not rows.add_token_row(row):
         (known,) = rows.select_tokens([token.token_id])
         return known
-    created = TokenCreated(row.token_id, row.name, row.scopes, row.expires_at, row.apps, row.workflows)
+    limits = (row.expires_at, row.apps, row.workflows, row.open_tasks_max)
+    created = TokenCreated(row.token_id, row.name, row.scopes, *limits)
     note_in_store(rows, row.created_by, created)
     return row
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ from ...core.routing import Ways
 from ...epoch import compute_first_number
 from ...model import (
     NOT_SAID,
+    TASK_ENDED,
     TASK_FORWARD,
     AlertRow,
     ConvoyRow,
@@ -329,6 +331,10 @@ class MemoryLedgers(MemoryProcesses):
 
     def find_numbered(self, command: Submit, convoy_no: int) -> TaskRow | None:
         return None if command.sequence is None else self.find_by_sequence(convoy_no, command.sequence)
+
+    def count_open_tasks(self, submitter: str, limit: int) -> int:
+        found = (1 for task in self.tasks.values() if task.submitter == submitter and task.state not in TASK_ENDED)
+        return sum(islice(found, limit))
 
     def next_task_no(self) -> int:
         return self.next_number("task")

@@ -31,9 +31,14 @@ def may_be_new(batch: Sequence[Submit]) -> dict[str, Any]:
 
 
 class BatchPlaces:
-    """Convoys of one batch of submissions. ``read_answers`` reads what the constructor asked for."""
+    """Convoys of one batch of submissions. ``read_answers`` reads what the constructor asked for.
 
-    def __init__(self, transaction: Transaction, batch: Sequence[Submit], given: Instant | None) -> None:
+    ``within``: those of the batch whose keys may be made now.
+    """
+
+    def __init__(
+        self, transaction: Transaction, batch: Sequence[Submit], within: Sequence[Submit], given: Instant | None
+    ) -> None:
         self._transaction = transaction
         self._tails: dict[str, TailRow] = {}
         self._convoys: dict[int, ConvoyRow] = {}  # locked
@@ -48,7 +53,7 @@ class BatchPlaces:
         self._given = given
         placed = [command for command in batch if command.convoy is not None]
         if placed:
-            self._ask(placed, may_be_new(batch))
+            self._ask(placed, may_be_new(within))
 
     def _ask(self, placed: Sequence[Submit], new: dict[str, Any]) -> None:
         ask, keys = self._transaction.ask, list(dict.fromkeys(command.convoy for command in placed))

@@ -12,6 +12,7 @@ from . import columns
 from .context import StoreContext
 from .convoy_places import may_be_new
 from .convoy_rows import PostgresConvoyRows
+from .open_task_caps import OpenTaskCounts
 from .row_decoding import convoy_of, ledger_of, tail_of, task_as_is
 from .session import Transaction
 from .submitting import INSERT_BODIES, INSERT_TASKS, Again
@@ -34,6 +35,7 @@ class PostgresLedgerRows(PostgresConvoyRows, SqlUpkeepRows):
         self._added: dict[str, tuple[TaskRow, str]] = {}
         self._aside: list[dict[str, Any]] = []
         self._next_tasks: list[TaskRow] | None = None  # to be let go
+        self._open_tasks = OpenTaskCounts(transaction, ())
 
     # --- what is read before
     def begin_ledger(self, ledger_id: str) -> LedgerRow:
@@ -53,10 +55,11 @@ class PostgresLedgerRows(PostgresConvoyRows, SqlUpkeepRows):
     def look_up(self, commands: Sequence[Submit]) -> None:
         """Read the tasks and tails that the ids and convoys of some submissions name."""
         ask, given = self.ask, self._context.get_test_instant()
+        self._open_tasks = counts = OpenTaskCounts(self.transaction, commands)
         keys = list(dict.fromkeys(command.convoy for command in commands if command.convoy is not None))
         numbered = [command for command in commands if command.sequence is not None]
         if keys:
-            ask("add_convoys", {**may_be_new(commands), "given": given})
+            ask("add_convoys", {**may_be_new(counts.list_within(commands)), "given": given})
             tails = ask("select_tails_by_key", {"keys": keys})
         if numbered:  # nobody else gives these numbers away until the end
             tails_locked = ask("lock_tails", {"keys": [command.convoy for command in numbered]})
@@ -127,6 +130,9 @@ class PostgresLedgerRows(PostgresConvoyRows, SqlUpkeepRows):
             return True
         return super().keeps_some_in(convoy_no)
 
+    def count_open_tasks(self, submitter: str, limit: int) -> int:
+        return self._open_tasks.count_open_tasks(submitter, limit)
+
     def next_task_no(self) -> int:
         return self._numbers.pop()
 
@@ -161,6 +167,7 @@ class PostgresLedgerRows(PostgresConvoyRows, SqlUpkeepRows):
 
     def add_task(self, task: TaskRow, arguments: str) -> None:
         self._added[task.task_id] = (task, arguments)
+        self._open_tasks.add(task.submitter)
         self._submitted[task.task_no] = arguments
         if task.sequence is not None:
             self._numbered[task.convoy_no or 0, task.sequence] = task

@@ -51,7 +51,8 @@ CREATE TABLE {schema}.task (
     ledger_no bigint,               -- of the ledger that has not let it go yet
     app text NOT NULL DEFAULT '',   -- the App that runs it; empty: not said
     trace_context text,             -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
-    from_ledger bigint              -- of the ledger that it came with; it stays
+    from_ledger bigint,             -- of the ledger that it came with; it stays
+    submitter text                  -- the token that submitted it, if its open tasks are capped; it stays
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;
@@ -83,6 +84,8 @@ CREATE INDEX task_of_ledger ON {schema}.task (ledger_no, task_no) WHERE ledger_n
 CREATE INDEX task_from_ledger ON {schema}.task (from_ledger, task_no) WHERE from_ledger IS NOT NULL;
 CREATE INDEX task_from_ledger_open ON {schema}.task (from_ledger, task_no)
  WHERE from_ledger IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
+CREATE INDEX task_submitter_open ON {schema}.task (submitter)
+ WHERE submitter IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 CREATE UNIQUE INDEX task_sequence ON {schema}.task (convoy_no, sequence) WHERE sequence IS NOT NULL;
 
 -- Apart from the task's row, which changes often: these do not.
@@ -997,7 +1000,8 @@ CREATE TABLE {schema}.token (
     revoked_by text NOT NULL,
     revoked_reason text NOT NULL,
     apps text NOT NULL,             -- JSON array of texts: it is restricted to these; empty: to none
-    workflows text NOT NULL         -- in the same way
+    workflows text NOT NULL,        -- in the same way
+    open_tasks_max bigint           -- tasks of it that may be open; null: any number
 );
 
 -- Random secrets of the store, made at their first use. Who may only read the store may not read them.

@@ -20,12 +20,14 @@ from ...limits import AgentLimitsRow
 from ...model import Instant, TailRow, TaskRow, later
 from ..engine.convoys import find_spot
 from ..engine.ledgers import refuse_reserved
+from ..engine.open_task_caps import refuse_beyond_cap
 from ..engine.speculative_start import build_answer, build_new_rows
 from ..quarantine import Quarantine
 from ..rows import shared_as_is
 from ..sql.limits import put_in_columns
 from . import columns
 from .convoy_places import BatchPlaces
+from .open_task_caps import OpenTaskCounts
 from .pipeline import PendingAnswer
 from .row_decoding import task_as_is
 from .session import Transaction
@@ -69,6 +71,7 @@ class ExistingRows(msgspec.Struct):
     beginner: SubmittingProcess | None  # if it may begin tasks now
     breakers_of: dict[str, list[BreakerRow]]  # by Agent
     limits_of: dict[str, list[AgentLimitsRow]]  # by Agent
+    open_tasks: OpenTaskCounts
 
     def process_is_retired(self, process_no: int) -> bool:
         return self.beginner is None or self.beginner.process_no != process_no
@@ -129,15 +132,21 @@ def _submit_one(
         return refuse_reserved(found[0], known.places) or _answer_known(command, *found, mine, tail)
     if (before := changes.get(command.task_id)) is not None:  # twice in one batch
         return answer_known_id(before[1].task, command, partial(_arguments, before[0]), tail)
+    refused = refuse_beyond_cap(command, known.open_tasks)
+    if refused is not None and tail is None:
+        return refused
     if tail is None and command.convoy is not None:
         tail = known.places.add_key(command)
     spot = find_spot(command, tail, known.places, known.now)
     if isinstance(spot, Submitted | Refusal):
         return spot
+    if refused is not None:
+        return refused
     store_id = None if known.beginner is None else known.beginner.store_id
     change = build_new_rows(command, known.numbers.pop(), known.now, spot, known, store_id)
     if change.convoy is not None:
         known.places.keep(change.convoy, change.task, command)
+    known.open_tasks.add(command.submitter)
     changes[command.task_id] = (command, _with_first_link(change, command.actor, known.now))
     return build_answer(change, command)
 
@@ -158,7 +167,8 @@ def _read_known(
     quarantine: Quarantine,
     beginner: SubmittingProcess | None,
 ) -> ExistingRows:
-    places = BatchPlaces(transaction, batch, given)
+    open_tasks = OpenTaskCounts(transaction, batch)  # before all other locks: who waits here holds none
+    places = BatchPlaces(transaction, batch, open_tasks.list_within(batch), given)
     known = transaction.ask("select_known", {"task_ids": [command.task_id for command in batch]})
     numbers = transaction.ask("take_numbers", {"count": len(batch), "given": given})
     may_begin: PendingAnswer | None = None
@@ -183,7 +193,8 @@ def _read_known(
     taken = numbers.fetchall()
     begins = may_begin is not None and may_begin.fetchone() == (True,)
     free = [number for number, _ in reversed(taken)]
-    return ExistingRows(found, free, Instant(taken[0][1]), places, beginner if begins else None, breakers, limits)
+    may_begin_here = beginner if begins else None
+    return ExistingRows(found, free, Instant(taken[0][1]), places, may_begin_here, breakers, limits, open_tasks)
 
 
 def _with_first_link(change: Change, actor: str, now: Instant) -> Change:

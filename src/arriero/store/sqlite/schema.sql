@@ -48,7 +48,8 @@ CREATE TABLE arriero_task (
     ledger_no INTEGER,              -- of the ledger that has not let it go yet
     app TEXT NOT NULL DEFAULT '',   -- the App that runs it; empty: not said
     trace_context TEXT,             -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
-    from_ledger INTEGER             -- of the ledger that it came with; it stays
+    from_ledger INTEGER,            -- of the ledger that it came with; it stays
+    submitter TEXT                  -- the token that submitted it, if its open tasks are capped; it stays
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.
@@ -74,6 +75,8 @@ CREATE INDEX arriero_task_ledger ON arriero_task (ledger_no) WHERE ledger_no IS 
 CREATE INDEX arriero_task_from_ledger ON arriero_task (from_ledger) WHERE from_ledger IS NOT NULL;
 CREATE INDEX arriero_task_from_ledger_open ON arriero_task (from_ledger)
  WHERE from_ledger IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
+CREATE INDEX arriero_task_submitter_open ON arriero_task (submitter)
+ WHERE submitter IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 
 -- Apart from the task's row, which changes often: these do not.
 CREATE TABLE arriero_body (
@@ -440,7 +443,8 @@ CREATE TABLE arriero_token (
     revoked_by TEXT NOT NULL,
     revoked_reason TEXT NOT NULL,
     apps TEXT NOT NULL,             -- JSON array of texts: it is restricted to these; empty: to none
-    workflows TEXT NOT NULL         -- in the same way
+    workflows TEXT NOT NULL,        -- in the same way
+    open_tasks_max INTEGER          -- tasks of it that may be open; null: any number
 ) WITHOUT ROWID;
 
 CREATE TABLE arriero_migration (

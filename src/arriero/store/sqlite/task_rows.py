@@ -111,6 +111,7 @@ class SqliteWrittenRows(SqlBreakerRows, SqlLimitRows):
         self._last_convoy_no: int | None = None
         self._retired: dict[int, bool | None] = {}
         self._bodies: dict[int, str] = {}
+        self._open_tasks: dict[tuple[str, int], int] = {}  # by submitter and limit, with what was added since
         self._behind: dict[int, Loaded] = {}  # who waited behind a task, as that was read
         self._forget_written()
 
@@ -324,10 +325,18 @@ class SqliteTaskRows(SqliteWrittenRows):
         self._known.keep_task(task)
         self._added_tasks[task.task_no] = self._by_id[task.task_id] = task
         self._added_bodies.append((task.task_no, arguments))
+        for submitter, limit in self._open_tasks:
+            self._open_tasks[submitter, limit] += submitter == task.submitter
         if task.convoy_no is not None:
             line = self._known.find_waiting(task)
             if line is not None and not line.add(task, arguments):
                 self._known.forget_waiting(task)
+
+    def count_open_tasks(self, submitter: str, limit: int) -> int:
+        if (submitter, limit) not in self._open_tasks:
+            asked = {"submitter": submitter, "limit": limit}
+            self._open_tasks[submitter, limit] = self._run("count_open_tasks", asked).fetchone()[0]
+        return self._open_tasks[submitter, limit]
 
     def next_task_no(self) -> int:
         """The number of the next task; nobody else can take it while the write lock is ours."""
@@ -338,6 +347,7 @@ class SqliteTaskRows(SqliteWrittenRows):
 
     def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
         self._is_written = False
+        self._open_tasks.clear()  # it may end with this
         before = self._known.tasks.get(task.task_no)
         if task.task_no in self._added_tasks:
             self._added_tasks[task.task_no] = task

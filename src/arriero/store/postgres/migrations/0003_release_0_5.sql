@@ -20,6 +20,10 @@ ALTER TABLE {schema}.ledger ADD COLUMN linked bigint NOT NULL DEFAULT 0;
 CREATE INDEX task_from_ledger ON {schema}.task (from_ledger, task_no) WHERE from_ledger IS NOT NULL;
 CREATE INDEX task_from_ledger_open ON {schema}.task (from_ledger, task_no)
  WHERE from_ledger IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
+-- The token that submitted it, if its open tasks are capped.
+ALTER TABLE {schema}.task ADD COLUMN submitter text;
+CREATE INDEX task_submitter_open ON {schema}.task (submitter)
+ WHERE submitter IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 -- To the span of the last task of a convoy that ended in its turn: trace and span, in hexadecimal.
 ALTER TABLE {schema}.convoy ADD COLUMN trace_link text;
 DROP INDEX {schema}.task_due, {schema}.task_undo_due, {schema}.step_takeable;
@@ -702,7 +706,8 @@ CREATE TABLE {schema}.token (
     revoked_by text NOT NULL,
     revoked_reason text NOT NULL,
     apps text NOT NULL,             -- JSON array of texts: it is restricted to these; empty: to none
-    workflows text NOT NULL         -- in the same way
+    workflows text NOT NULL,        -- in the same way
+    open_tasks_max bigint           -- tasks of it that may be open; null: any number
 );
 
 -- Random secrets of the store, made at their first use. Who may only read the store may not read them.

@@ -13,6 +13,15 @@ SELECT {t.task}, coalesce(body.asked, body.arguments)
  ORDER BY t.task_no
    FOR NO KEY UPDATE OF t
 
+-- lock_submitter: whoever submits for a capped submitter waits here until others that do so have committed.
+SELECT pg_advisory_xact_lock(hashtextextended('arriero submitter {schema} ' || %(submitter)s::text, 0))
+
+-- count_open_tasks: number of open tasks of a submitter; no more are counted than limit.
+SELECT count(*) FROM (
+  SELECT 1 FROM {schema}.task
+   WHERE submitter = %(submitter)s AND state NOT IN ('processed', 'compensated', 'error')
+   LIMIT %(limit)s) AS counted
+
 -- take_numbers: numbers for new tasks, at least one, none used twice, each with the store's clock.
 -- Params: count, given (the clock of a test, else null).
 SELECT nextval('{schema}.task_number'), {now} FROM generate_series(1, %(count)s)

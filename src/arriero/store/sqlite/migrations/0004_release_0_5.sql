@@ -9,6 +9,10 @@ ALTER TABLE arriero_ledger ADD COLUMN linked INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX arriero_task_from_ledger ON arriero_task (from_ledger) WHERE from_ledger IS NOT NULL;
 CREATE INDEX arriero_task_from_ledger_open ON arriero_task (from_ledger)
  WHERE from_ledger IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
+-- The token that submitted it, if its open tasks are capped.
+ALTER TABLE arriero_task ADD COLUMN submitter TEXT;
+CREATE INDEX arriero_task_submitter_open ON arriero_task (submitter)
+ WHERE submitter IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 -- To the span of the last task of a convoy that ended in its turn: trace and span, in hexadecimal.
 ALTER TABLE arriero_convoy ADD COLUMN trace_link TEXT;
 DROP INDEX arriero_step_takeable;
@@ -223,5 +227,6 @@ CREATE TABLE arriero_token (
     revoked_by TEXT NOT NULL,
     revoked_reason TEXT NOT NULL,
     apps TEXT NOT NULL,             -- JSON array of texts: it is restricted to these; empty: to none
-    workflows TEXT NOT NULL         -- in the same way
+    workflows TEXT NOT NULL,        -- in the same way
+    open_tasks_max INTEGER          -- tasks of it that may be open; null: any number
 ) WITHOUT ROWID;

@@ -4,12 +4,18 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter
   FROM arriero_task
  WHERE task_id IN (SELECT value FROM json_each(:task_ids))
 
 -- select_submitted: the arguments that a task was submitted with, even if a person replaced them.
 SELECT coalesce(asked, arguments) FROM arriero_body WHERE task_no = :task_no
+
+-- count_open_tasks: number of open tasks of a submitter; no more are counted than limit.
+SELECT count(*) FROM (
+  SELECT 1 FROM arriero_task INDEXED BY arriero_task_submitter_open
+   WHERE submitter = :submitter AND state NOT IN ('processed', 'compensated', 'error')
+   LIMIT :limit)
 
 -- select_next_task_no: the number of the next task. No number is used twice, even after a purge.
 SELECT max(coalesce((SELECT max(task_no) FROM arriero_task), 0),
