@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from server_shop import open_shop
+from server_shop import bearer, open_shop
 from server_world import open_server
 from starlette.requests import Request
+from waiting import wait_until_async
 
 from arriero import App, workflow
 from arriero.server import large_json
-from arriero.server.large_json import INLINE_BYTES_MAX, LINES_PER_TURN, TurnBudget
+from arriero.server.large_json import INLINE_BYTES_MAX, LINES_PER_TURN, POOL, TurnBudget
 from arriero.server.routes.ledgers import iterate_lines
 
 
@@ -48,6 +49,37 @@ async def test_other_requests_are_answered_while_a_large_text_is_checked(
         assert not posting.done()
         let_go.set()
         assert (await posting).status_code in (200, 422)
+
+
+async def test_a_caller_with_many_large_texts_delays_the_text_of_another_one_by_one_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, let_go, check = threading.Event(), threading.Event(), large_json.refuse_doubtful_json
+    checked: list[bytes] = []
+
+    def check_slowly(data: bytes, what: str) -> None:
+        checked.append(data[-1:])
+        begun.set()
+        assert let_go.wait(60)
+        check(data, what)
+
+    monkeypatch.setattr(large_json, "refuse_doubtful_json", check_slowly)
+    text = b'{"workflow": "wait_long"}' + b" " * INLINE_BYTES_MAX
+    async with open_shop() as world:
+
+        async def post(data: bytes, scope: str) -> int:
+            headers = {"Content-Type": "application/json", **bearer(scope)}
+            return (await world.http.post("/v1/tasks", content=data, headers=headers)).status_code
+
+        places = world.server.gate._places
+        many = [asyncio.create_task(post(text + b"\n", "admin")) for _ in range(20)]
+        await asyncio.to_thread(begun.wait, 60)
+        await wait_until_async(lambda: sum(places._requests.values()) == len(many))
+        other = asyncio.create_task(post(text + b"\t", "submit"))
+        await wait_until_async(lambda: len([one for one in places._thread_turns.values() if one.locked()]) == 2)
+        let_go.set()
+        assert {await other, *[await one for one in many]} == {201}
+        assert checked.index(b"\t") <= 2
 
 
 async def test_doubtful_json_in_a_large_body_is_refused_with_the_same_problem_as_in_a_small_one() -> None:
@@ -144,4 +176,4 @@ async def test_large_arguments_become_values_of_their_types_in_the_thread(method
         media = "application/x-ndjson" if path.endswith(":stream") else "application/json"
         answer = await world.http.request(method, path, content=content, headers={"Content-Type": media})
         assert answer.status_code in (200, 201)
-        assert {name.rpartition("_")[0] for name in threads} == {"arriero-json"}
+        assert {name.rpartition("_")[0] for name in threads} == {f"arriero-{POOL}"}

@@ -1,6 +1,8 @@
 """Limits of what one caller may have under way at once: requests, and among them those that wait for news."""
 
+import asyncio
 from collections import Counter
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -21,9 +23,13 @@ def limit_caller(requests_max: int, waits_max: int, served: int) -> CallerLimits
 
 
 class RequestPlace:
-    """Place of one request among those of its caller, until ``leave``."""
+    """Place of one request among those of its caller, until ``leave``.
 
-    def __init__(self, places: "CallerPlaces", key: str) -> None:
+    ``thread_turn``: held by one request of the caller, while it waits for the thread that all callers share or works there.
+    """
+
+    def __init__(self, places: "CallerPlaces", key: str, thread_turn: asyncio.Lock) -> None:
+        self.thread_turn = thread_turn
         self._places = places
         self._key = key
         self._is_waiting = False
@@ -52,6 +58,7 @@ class CallerPlaces:
         self.limits = limits
         self._requests: Counter[str] = Counter()
         self._waits: Counter[str] = Counter()
+        self._thread_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def enter(self, key: str) -> RequestPlace:
         """Begin a request of a caller. Raises Problem (too-many-at-once)."""
@@ -60,7 +67,7 @@ class CallerPlaces:
                 f"this caller may have {self.limits.requests} requests at once (http.token_requests_max)"
             )
         self._requests[key] += 1
-        return RequestPlace(self, key)
+        return RequestPlace(self, key, self._thread_turns.setdefault(key, asyncio.Lock()))
 
     def take_wait(self, key: str) -> bool:
         """Returns True if one more request of a caller may wait; it is counted then."""

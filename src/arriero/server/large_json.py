@@ -1,8 +1,10 @@
 """Work on JSON that callers send: for a large text it runs in a thread, one text at a time, so that the event loop goes on.
 
-It is Python code that runs for seconds over some shapes of 2 MiB. The interpreter takes its lock from the thread every 5 ms.
+It is Python code that runs for seconds over some shapes of 2 MiB. The interpreter takes its lock from the thread every 5 ms. Callers
+take turns: whoever sends hundreds of texts delays the text of another caller by one of them.
 """
 
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,20 +13,25 @@ from ..runtime.ports import Ports
 from ..strict_json import refuse_doubtful_json
 
 T = TypeVar("T")
+POOL = "json\t"  # no Agent has a name with a tab, so none shares the thread
 INLINE_BYTES_MAX = 16 * 1024  # about 20 ms for the worst shapes
 LINES_PER_TURN = 100  # of the event loop; about 5 ms
 
 
-async def run_on_text(ports: Ports, size: int, function: Callable[[], T]) -> T:
-    """Call a function that works on a text of ``size`` bytes: here, or in the thread if the text is large. Raises what it raises."""
+async def run_on_text(ports: Ports, turn: asyncio.Lock, size: int, function: Callable[[], T]) -> T:
+    """Call a function that works on a text of ``size`` bytes: here, or in the thread if the text is large. Raises what it raises.
+
+    ``turn``: of the caller who sent it; see ``RequestPlace``.
+    """
     if size <= INLINE_BYTES_MAX:
         return function()
-    return await ports.run_in_thread("json", 1, function, _ignore)
+    async with turn:
+        return await ports.run_in_thread(POOL, 1, function, _ignore)
 
 
-async def refuse_doubtful_text(ports: Ports, data: bytes, what: str) -> None:
+async def refuse_doubtful_text(ports: Ports, turn: asyncio.Lock, data: bytes, what: str) -> None:
     """Refuse doubtful JSON (``strict_json``). Raises InvalidInput."""
-    await run_on_text(ports, len(data), functools.partial(refuse_doubtful_json, data, what))
+    await run_on_text(ports, turn, len(data), functools.partial(refuse_doubtful_json, data, what))
 
 
 class TurnBudget:

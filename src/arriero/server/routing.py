@@ -275,7 +275,7 @@ class Gate:
             begun_at = self.monotonic()
             body = await self._read_body(operation, request)
             if operation.body_media == JSON:
-                await self._check_json(body)
+                await self._check_json(body, place)
             await self.confirm(operation, request, self.monotonic() - begun_at)  # a slow body outlives no token
         confirm = functools.partial(self.confirm, operation, request)
         return HttpCall(self._client, caller, body, request, self.shutdown, confirm, place)
@@ -286,9 +286,9 @@ class Gate:
             return self._public_places.enter("")
         return self._places.enter(f"kept {key}" if is_kept(operation.path) else key)
 
-    async def _check_json(self, body: bytes) -> None:
+    async def _check_json(self, body: bytes, place: RequestPlace) -> None:
         try:
-            await refuse_doubtful_text(self._client.session.ports, body, "the body")
+            await refuse_doubtful_text(self._client.session.ports, place.thread_turn, body, "the body")
         except InvalidInput as error:
             raise Problem(INVALID_JSON, str(error)) from error
 

@@ -100,16 +100,18 @@ def build_entry(session: Session, body: LedgerEntryBody) -> Entry:
     answer_example=ANSWER_EXAMPLE,
 )
 async def submit_ledger(call: Call, ledger_id: LedgerId) -> Ledger:
-    asked, session = call.read(LedgerBody), call.session
-    return await LedgerSubmission(session, ledger_id, bad=asked.bad).run(build_entries(session, asked.entries))
+    asked = call.read(LedgerBody)
+    return await LedgerSubmission(call.session, ledger_id, bad=asked.bad).run(build_entries(call, asked.entries))
 
 
-async def build_entries(session: Session, bodies: Sequence[LedgerEntryBody]) -> AsyncIterator[Entry]:
+async def build_entries(call: HttpCall, bodies: Sequence[LedgerEntryBody]) -> AsyncIterator[Entry]:
     """Build the entries of a ledger one by one; the event loop has a turn after some of them."""
-    budget = TurnBudget()
+    session, budget = call.session, TurnBudget()
     for body in bodies:
         size = 0 if isinstance(body.arguments, msgspec.UnsetType) else len(bytes(body.arguments))
-        yield await run_on_text(session.ports, size, functools.partial(build_entry, session, body))
+        yield await run_on_text(
+            session.ports, call.place.thread_turn, size, functools.partial(build_entry, session, body)
+        )
         if budget.is_spent(size):
             await asyncio.sleep(0)
 
@@ -151,15 +153,16 @@ async def iterate_entries(call: HttpCall) -> AsyncIterator[Entry]:
             await call.confirm(now - confirmed_at)
             confirmed_at = now
         if line.strip():
-            yield await read_line(call.session, line)
+            yield await read_line(call, line)
 
 
-async def read_line(session: Session, line: bytes) -> Entry:
+async def read_line(call: HttpCall, line: bytes) -> Entry:
     """Read one line; what is wrong with it is the reason of a bad entry."""
+    session, turn = call.session, call.place.thread_turn
     try:
-        await refuse_doubtful_text(session.ports, line, "the line")
+        await refuse_doubtful_text(session.ports, turn, line, "the line")
         body = msgspec.json.decode(line, type=LedgerEntryBody)
-        return await run_on_text(session.ports, len(line), functools.partial(build_entry, session, body))
+        return await run_on_text(session.ports, turn, len(line), functools.partial(build_entry, session, body))
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidInput) as error:
         return Entry.bad(str(error))
 

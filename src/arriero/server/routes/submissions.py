@@ -145,7 +145,7 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
     session = call.session
     task_id, trace = choose_id(wanted.id, idempotency_key), find_traceparent(call)
     build = functools.partial(build_command, session, wanted, task_id, trace)
-    command = await run_on_text(session.ports, len(call.body), build)
+    command = await run_on_text(session.ports, call.place.thread_turn, len(call.body), build)
     answer = await submit_command(call, command)
     task = build_answer(command, answer)
     ended = None
@@ -209,7 +209,7 @@ async def _submit_one(call: HttpCall, wanted: Submission, trace: TraceHeaders) -
     session = call.session
     try:
         build = functools.partial(build_command, session, wanted, wanted.id, trace)
-        command = await run_on_text(session.ports, len(call.body), build)
+        command = await run_on_text(session.ports, call.place.thread_turn, len(call.body), build)
         return SubmissionVerdict(build_answer(command, await submit_command(call, command)))
     except ArrieroError as error:
         problem = build_problem(error, session)
