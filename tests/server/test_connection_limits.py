@@ -1,5 +1,6 @@
 """Limits of connections: idle callers never take the files that the process needs, and the log stays short."""
 
+import asyncio
 import errno
 import os
 import resource
@@ -10,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served_app import LIVE, read_answer, served
+from waiting import wait_until_async
 
 from arriero import App
 from arriero.config import load_configuration
-from arriero.server import connection_limits
+from arriero.server import connection_limits, lingering
 from arriero.server.connection_limits import ConnectionLimits, LimitedListener, limit_connections
+from arriero.server.http_protocol import PatientProtocol
 from arriero.server.service import HttpService
 
 
@@ -176,3 +180,43 @@ def test_without_the_reserved_file_asyncio_gets_one_error_in_a_turn_after_which_
                 with pytest.raises(BlockingIOError):
                     listener.accept()
         listener.accept()[0].close()
+
+
+GARBAGE = b"POST /v1/act HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n"
+
+
+async def test_connections_that_linger_after_garbage_take_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lingering, "LINGER_SECONDS", 3_600)
+    async with served(connections_max=2, accepted_max=3) as place, asyncio.timeout(120):
+        hostile = []
+        for _ in range(3):
+            reader, writer = await place.connect()
+            writer.write(GARBAGE)
+            assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 400")
+            hostile.append(writer)
+        reader, writer = await place.connect()
+        writer.write(LIVE)
+        assert (await read_answer(reader)).startswith(b"HTTP/1.1 200")
+        for one in (*hostile, writer):
+            one.close()
+
+
+async def test_a_connection_that_lingers_ends_when_its_place_is_needed_although_its_input_is_paused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lingering, "LINGER_SECONDS", 3_600)
+    monkeypatch.setattr(lingering, "PAUSE_SECONDS", 3_600)
+    async with served(connections_max=1, accepted_max=3) as place, asyncio.timeout(120):
+        reader, hostile = await place.connect()
+        hostile.write(GARBAGE.replace(b"no chunk", b"1").replace(b"/v1/act", b"/v1/nowhere"))
+        assert (await reader.read()).startswith(b"HTTP/1.1 404")  # and then no end of the body
+        hostile.write(b"x\r\n")
+        (protocol,) = place.server._server.server_state.connections
+        assert isinstance(protocol, PatientProtocol)
+        await wait_until_async(lambda: protocol._lingering._pause is not None)
+        reader, writer = await place.connect()
+        writer.write(LIVE)
+        assert (await read_answer(reader)).startswith(b"HTTP/1.1 200")
+        await wait_until_async(lambda: len(place.listener._open) == 1)
+        for one in (hostile, writer):
+            one.close()

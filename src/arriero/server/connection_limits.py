@@ -69,6 +69,7 @@ class LimitedListener(socket.socket):
         self._open: dict[int, _CountedConnection] = {}  # by file
         self._handshakes: dict[int, None] = {}  # files whose TLS is not there yet, the oldest first
         self._waiting: dict[int, None] = {}  # files that wait for a request, the oldest first
+        self._lingering: dict[int, Callable[[], None]] = {}  # what aborts a connection that is closed for its caller
         self._closing: set[int] = set()
         self._reserve = _open_reserve()
         self._has_failed = False
@@ -108,6 +109,12 @@ class LimitedListener(socket.socket):
         if file in self._open and file not in self._closing:
             self._waiting[file] = None
 
+    def note_lingering(self, file: int, abort: Callable[[], None]) -> None:
+        """Note that a connection only waits until its caller has read the last answer. Its input may be paused meanwhile."""
+        if file in self._open:
+            self._lingering[file] = abort
+        self.note_waiting(file)
+
     def note_busy(self, file: int) -> None:
         """Note that a request of a connection is under way."""
         self._waiting.pop(file, None)
@@ -120,6 +127,7 @@ class LimitedListener(socket.socket):
         """Count a connection out."""
         del self._open[file]
         self._closing.discard(file)
+        self._lingering.pop(file, None)
         self._handshakes.pop(file, None)
         self._waiting.pop(file, None)
 
@@ -143,8 +151,11 @@ class LimitedListener(socket.socket):
         oldest = next(iter(files))
         del files[oldest]
         self._closing.add(oldest)
-        with suppress(OSError):  # the caller has gone
-            self._open[oldest].shutdown(socket.SHUT_RDWR)
+        if (abort := self._lingering.get(oldest)) is not None:
+            abort()
+        else:
+            with suppress(OSError):  # the caller has gone
+                self._open[oldest].shutdown(socket.SHUT_RDWR)
         self._on_closed()
 
     def _accept_with_reserve(self) -> socket.socket:

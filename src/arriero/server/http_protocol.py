@@ -83,7 +83,7 @@ class PatientProtocol(H11Protocol):
         self._security: SecurityMiddleware = self.config.app.security  # type: ignore[union-attr]  # an ApiServer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        self._lingering = LingeringTransport(transport, self.conn.has_rest, self.loop.call_later)
+        self._lingering = LingeringTransport(transport, self.conn.has_rest, self._note_lingering, self.loop.call_later)
         super().connection_made(self._lingering)
         self.flow = HoldingFlow(self._lingering)
         if (connection := transport.get_extra_info("socket")) is not None:
@@ -174,8 +174,13 @@ class PatientProtocol(H11Protocol):
         )
         await self._security.refuse(problem, scope, receive, send_to_stranger)
 
+    def _note_lingering(self) -> None:
+        self._listener.note_lingering(self._file, self._lingering.abort)
+
     def _watch_header(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:  # a request is under way
+        if self.transport.is_closing():
+            self._stop_watching()
+        elif self.cycle is not None and not self.cycle.response_complete:  # a request is under way
             self._listener.note_busy(self._file)
             self._stop_watching()
         elif self._header_timer is None:

@@ -18,6 +18,7 @@ class LingeringTransport(asyncio.Transport):
     Args:
         raw: what asyncio made.
         may_send: returns True while the caller may still send what belongs to its request.
+        on_lingering: called when it is closed and the caller may still send.
         call_later: starts a timer.
     """
 
@@ -25,11 +26,13 @@ class LingeringTransport(asyncio.Transport):
         self,
         raw: asyncio.Transport,
         may_send: Callable[[], bool],
+        on_lingering: Callable[[], None],
         call_later: Callable[[float, Callable[[], None]], asyncio.TimerHandle],
     ) -> None:
         super().__init__()
         self._raw = raw
         self._may_send = may_send
+        self._on_lingering = on_lingering
         self._call_later = call_later
         self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
@@ -45,6 +48,7 @@ class LingeringTransport(asyncio.Transport):
             self._raw.close()
             return
         self.is_lingering = True
+        self._on_lingering()
         if self._raw.can_write_eof():
             self._raw.write_eof()
         self._raw.resume_reading()
