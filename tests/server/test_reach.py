@@ -243,6 +243,17 @@ async def test_a_ledger_that_another_app_writes_is_neither_shown_nor_discarded_b
         assert (ledger.state, ledger.aside) == (LedgerState.WRITING, BATCH)
 
 
+async def test_a_ledger_does_not_name_the_task_that_has_a_number_in_a_convoy(tmp_path: Path) -> None:
+    async with two_vaults(build_url("sqlite", tmp_path, "")) as (shop, travel):
+        await travel.submit("first", "wait_long", convoy="ordered", sequence=1)
+        entry = {"workflow": "sell", "arguments": {"order": "lamp"}, "convoy": "ordered", "sequence": 1}
+        async with asking(shop, Reach(apps=("shop",))) as http:
+            for bad in ("refuse", "set_aside"):
+                answer = await http.put(f"/v1/ledgers/{bad}", json={"entries": [entry], "bad": bad})
+                assert "line 1: sequence 1 of convoy 'ordered' is another operation" in answer.text
+                assert "travel" not in answer.text
+
+
 async def test_a_message_of_another_app_is_neither_read_nor_acknowledged(tmp_path: Path) -> None:
     async with two_vaults(build_url("sqlite", tmp_path, "")) as (shop, travel):
         for vault in (travel, shop):

@@ -15,6 +15,7 @@ from .apps import is_another_app
 from .bodies import is_same_body
 
 CONFLICT = "conflict"  # the verdict on an id that another operation has
+_IS_ANOTHER = ", which is another operation"  # ends the text of that verdict
 SEQUENCE_USED = "sequence_used"  # the verdict on a sequence that another operation has
 
 Differing = Literal["workflow", "App", "body", "convoy", "sequence", "end mark"]
@@ -85,4 +86,9 @@ def build_id_conflict(task_id: str, differs: str) -> Refusal:
 def build_sequence_conflict(task_id: str, command: Submit) -> Refusal:
     """Build the refusal of a submission whose sequence belongs to another operation."""
     used = f"sequence {command.sequence} of convoy {command.convoy!r} is task {task_id!r}"
-    return Refusal(SEQUENCE_USED, f"{used}, which is another operation")
+    return Refusal(SEQUENCE_USED, f"{used}{_IS_ANOTHER}")
+
+
+def hide_task_of_sequence(reason: str) -> str:
+    """Return the text of a refusal without the id of the task that has the sequence, for who does not reach that task."""
+    return f"{reason.partition(' is task ')[0]} is another operation" if reason.endswith(_IS_ANOTHER) else reason

@@ -10,6 +10,8 @@ from typing import Any, cast
 import msgspec
 
 from ..client.schedules import read_shown_declaration
+from ..core.deduplication import hide_task_of_sequence
+from ..core.ledger_batches import LedgerBatch, LedgerWritten
 from ..model import Loaded, StatusRow, TaskRow
 from ..schedules import ScheduleRow
 from ..store.contract import ConvoyLoaded, StateStore
@@ -50,6 +52,17 @@ class ReachedStore:
     async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
         rows = await self._store.list_schedules(app)
         return [row for row in rows if self._reach.includes(row.app, read_shown_declaration(row).workflow)]
+
+    async def write_ledger(self, batch: LedgerBatch) -> LedgerWritten:
+        answer = await self._store.write_ledger(batch)
+        if answer.refused is None:
+            return answer
+        line, reason = answer.refused
+        return msgspec.structs.replace(answer, refused=(line, hide_task_of_sequence(reason)))
+
+    async def ledger_aside(self, ledger_no: int, **options: Any) -> list[tuple[int, str]]:
+        lines = await self._store.ledger_aside(ledger_no, **options)
+        return [(line, hide_task_of_sequence(reason)) for line, reason in lines]
 
     async def load_statuses(self, queue: str, limit: int) -> list[StatusRow]:
         return await self._store.load_statuses(queue, limit, self._reach)
