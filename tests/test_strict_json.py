@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from arriero import InvalidInput
-from arriero.codec import PAYLOAD_DEPTH_MAX
+from arriero import InvalidInput, strict_json
+from arriero.codec import PAYLOAD_DEPTH_MAX, refuse_deep
 from arriero.strict_json import refuse_doubtful_json
 
 DEEP = PAYLOAD_DEPTH_MAX
@@ -131,3 +131,25 @@ def test_random_texts_are_refused_if_a_reader_refuses_them_or_its_value_holds_nu
         assert is_refused == is_refused_by_readers(text), text
         refused += is_refused
     assert 50 < refused < 350
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000 + b"]" * 100_000, b"[" * 100_000, b'{"a":' * 100_000])
+def test_of_a_deep_text_only_the_beginning_is_measured(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[bytes] = []
+
+    def measure(data: bytes, what: str) -> None:
+        measured.append(data)
+        refuse_deep(data, what)
+
+    monkeypatch.setattr(strict_json, "refuse_deep", measure)
+    with pytest.raises(InvalidInput, match="nested 101 levels deep"):
+        refuse_doubtful_json(data, "the body")
+    assert len(measured) == 1
+    assert len(measured[0]) < 1_000
+
+
+def test_a_refusal_shows_the_beginning_of_a_long_key() -> None:
+    key = "k" * 100_000
+    with pytest.raises(InvalidInput) as refused:
+        refuse_doubtful_json(f'{{"{key}": 1, "{key}": 2}}'.encode(), "the body")
+    assert len(str(refused.value)) < 200

@@ -21,6 +21,7 @@ _find_nul = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000").search
 _read = msgspec.json.Decoder(msgspec.Raw).decode
 _WINDOW_BYTES = 64 * 1024
 _OVERLAP_BYTES = 512  # more than the pattern of a large number needs
+_KEY_SHOWN = 100  # characters of a key in a refusal: it is not as long as the text
 _DIGITS_MAX = 4_300  # of a whole number, as Python reads it
 _QUOTE, _OPEN_LIST, _OPEN_OBJECT = b'"[{'
 
@@ -42,9 +43,11 @@ def refuse_doubtful_json(data: bytes, what: str) -> None:
         _check_objects(data, what)
         _check_numbers(data)
     except DuplicateKey as error:
-        raise InvalidInput(f"{what} has the key {error.args[0]!r} twice; leave one of them out") from None
+        key = error.args[0]
+        shown = key if len(key) <= _KEY_SHOWN else f"{key[:_KEY_SHOWN]}..."
+        raise InvalidInput(f"{what} has the key {shown!r} twice; leave one of them out") from None
     except (ValueError, RecursionError) as error:
-        refuse_deep(data, what)
+        _refuse_deep(data, what)
         raise InvalidInput(f"{what} is no JSON: {error}") from error
     if b"\\u0000" in data and _find_nul(data):
         raise InvalidInput(f"{what} holds a NUL character, which PostgreSQL refuses: remove it")
@@ -69,9 +72,21 @@ def _check_objects(data: bytes, what: str) -> None:
             outer.append(keys)
             keys = set()
             if len(outer) > PAYLOAD_DEPTH_MAX:
-                refuse_deep(data, what)
+                refuse_deep(data[: found.end()], what)
         else:
             keys = outer.pop()
+
+
+def _refuse_deep(data: bytes, what: str) -> None:
+    """Refuse what is no JSON, perhaps because it has too many levels. Only its beginning is measured. Raises InvalidInput."""
+    depth = 0
+    for found in _find_tokens(data):
+        first = data[found.start()]
+        if first != _QUOTE:
+            depth += 1 if first in (_OPEN_LIST, _OPEN_OBJECT) else -1
+        if depth > PAYLOAD_DEPTH_MAX:
+            refuse_deep(data[: found.end()], what)
+            return
 
 
 def _check_numbers(data: bytes) -> None:
