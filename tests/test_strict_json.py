@@ -28,6 +28,7 @@ FINE = [
     b'"\\\\\\\\u0000 \\u0001"',
     b'"\\ud83d\\ude00"',
     b"9" * 4_300,
+    b"-" + b"9" * 4_299,
     b"1" * 400,
     b"[" * DEEP + b"]" * DEEP,
     '{"ä": 1, "a": 2}'.encode(),
@@ -51,6 +52,7 @@ REFUSED = {
     b'["1e999", -1e999]': "is no JSON",
     b"1" * 400 + b".5": "is no JSON",
     b"9" * 4_301: "is no JSON",
+    b"-" + b"9" * 4_300: "is no JSON",  # the sign counts
     b"NaN": "is no JSON",
     b"[Infinity]": "is no JSON",
     b"\xef\xbb\xbf1": "is no JSON",

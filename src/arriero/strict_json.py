@@ -14,7 +14,7 @@ from .errors import InvalidInput
 
 # A text with the colon of a key after it, or a bracket. Each character is looked at once: nothing is given back.
 _find_tokens = re.compile(rb'("(?:[^"\\]++|\\.)*+")(\s*+:)?|[\[\]{}]', re.DOTALL).finditer
-_find_numbers = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[0-9][0-9.]*+(?:[eE][+-]?[0-9]++)?+|,', re.DOTALL).finditer
+_find_numbers = re.compile(rb'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.]*+(?:[eE][+-]?[0-9]++)?+|,', re.DOTALL).finditer
 # Numbers that could be out of range have 300 digits, or three in their exponent. A text may look like one, too.
 _find_large_number = re.compile(rb"[0-9.](?:[0-9.]{299}|[eE]\+?[0-9]{3})").search
 _find_nul = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000").search
@@ -22,7 +22,7 @@ _read = msgspec.json.Decoder(msgspec.Raw).decode
 _WINDOW_BYTES = 64 * 1024
 _OVERLAP_BYTES = 512  # more than the pattern of a large number needs
 _KEY_SHOWN = 100  # characters of a key in a refusal: it is not as long as the text
-_DIGITS_MAX = 4_300  # of a whole number, as Python reads it
+_WHOLE_LENGTH_MAX = 4_300  # of a whole number with its sign, as msgspec reads it
 _QUOTE, _OPEN_LIST, _OPEN_OBJECT = b'"[{'
 
 
@@ -98,6 +98,6 @@ def _check_numbers(data: bytes) -> None:
         text = found[0]
         if text[0] in b'",':
             continue
-        is_whole = text.isdigit()
-        if (is_whole and len(text) > _DIGITS_MAX) or (not is_whole and math.isinf(float(text))):
+        is_whole = text.removeprefix(b"-").isdigit()
+        if (is_whole and len(text) > _WHOLE_LENGTH_MAX) or (not is_whole and math.isinf(float(text))):
             raise ValueError("a number is out of range")
