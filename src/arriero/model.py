@@ -9,6 +9,7 @@ from typing import Literal, NewType
 import msgspec
 
 Instant = NewType("Instant", int)
+NUMBER_MAX = 2**63 - 1  # of any row
 MICROSECONDS = 1_000_000
 INSTANT_END = Instant(253_402_300_800 * MICROSECONDS)  # the year 10000, which no calendar of ours can show
 STEP_BITS = 20  # a step's number is its task's number and its ordinal, so that a task's steps lie side by side

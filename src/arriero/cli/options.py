@@ -12,13 +12,14 @@ import click
 import msgspec
 
 from ..errors import DefinitionError, InvalidInput, VerbRefused
+from ..model import NUMBER_MAX
 from ..policies import seconds
 from .prompts import find_login_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 Option = Callable[[Callable[..., None]], Callable[..., None]]
 
-NUMBER = click.IntRange(0, 2**63 - 1)  # of a row
+NUMBER = click.IntRange(0, NUMBER_MAX)  # of a row
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _match_duration = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII).fullmatch
 

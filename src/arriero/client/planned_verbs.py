@@ -11,13 +11,12 @@ import msgspec
 
 from ..events import read_events_to_show
 from ..events.task import OperatorAction
-from ..model import Instant, Loaded, TaskRow, Verb
+from ..model import NUMBER_MAX, Instant, Loaded, TaskRow, Verb
 from ..store.contract import StateStore
 from .session import Session
 from .task_verbs import Acted, FieldsBuilder, operate_rows
 
 PLANNED_MAX = 200  # tasks of one plan
-NUMBER_MAX = 2**63 - 1  # of any row
 
 
 class PlannedTask(msgspec.Struct, frozen=True, array_like=True):

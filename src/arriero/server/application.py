@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ..client.client import Client
+from ..client.session import Session
 from ..errors import ArrieroError
 from .authentication import Authenticator
 from .paths import EncodedPaths
@@ -88,11 +89,15 @@ def build_application(
     return server
 
 
-def _respond(request: Request, problem: Problem) -> Response:
-    get_note(request.scope).problem = problem.kind.code
+def _get_session(request: Request) -> Session:
     server = request.app
     assert isinstance(server, ApiServer)
-    problem.detail = hide_store(problem.detail, server.gate.session)
+    return server.gate.session
+
+
+def _respond(request: Request, problem: Problem) -> Response:
+    get_note(request.scope).problem = problem.kind.code
+    problem.detail = hide_store(problem.detail, _get_session(request))
     return build_problem_response(problem)
 
 
@@ -103,9 +108,7 @@ async def _answer_problem(request: Request, error: Exception) -> Response:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ArrieroError)
-    server = request.app
-    assert isinstance(server, ApiServer)
-    problem = build_problem(error, server.gate.session)
+    problem = build_problem(error, _get_session(request))
     return await _answer_failure(request, error) if problem is None else _respond(request, problem)
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from ..model import NUMBER_MAX
 from ..store.contract import StateStore
 from ..store.contract_parts import CURSOR_SECRET, SECRET_BYTES, MissingRight
 from .problems import Problem, declare_problem
@@ -21,7 +22,6 @@ from .task_pages import TaskRange
 T = TypeVar("T")
 DIGEST_BYTES = 16
 PURPOSE = b"arriero-cursor"
-NUMBER_MAX = 2**63 - 1  # of any row
 CURSOR_INVALID = declare_problem(
     "cursor-invalid",
     422,

@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from ...client.replies import ASK_SECONDS, ASK_SECONDS_MAX, build_status
 from ...codec import check_id
 from ...errors import StoreError
-from ...model import StatusRow
+from ...model import NUMBER_MAX, StatusRow
 from ..answers import Payloads
 from ..calls import Call, HttpCall
 from ..number_runs import format_runs, read_runs
@@ -104,7 +104,7 @@ async def acknowledge_replies(call: Call, queue: QueueName) -> None:
 
 async def acknowledge(call: HttpCall, queue: str, numbers: Sequence[int]) -> None:
     """Remove messages from a queue. Raises Problem - there are too many numbers, or one is none."""
-    if len(numbers) > ACKNOWLEDGED_MAX or any(not 0 < number < 2**63 for number in numbers):
+    if len(numbers) > ACKNOWLEDGED_MAX or any(not 0 < number <= NUMBER_MAX for number in numbers):
         raise Problem(
             INVALID_REQUEST, f"numbers of messages are whole numbers above 0, up to {ACKNOWLEDGED_MAX:,} at a time"
         )
