@@ -70,7 +70,7 @@ def encode(value: Any, what: str, *, may_hold_unsortable_set: bool = True) -> st
         ) from error
     except RecursionError as error:
         raise InvalidInput(
-            f"{what} is nested too deep, or holds itself; the limit is {PAYLOAD_DEPTH_MAX} levels: {_FLATTEN}"
+            f"{what} is nested more than {PAYLOAD_DEPTH_MAX} levels deep, or holds itself: {_FLATTEN}"
         ) from error
     except (TypeError, NotImplementedError, ValueError, OverflowError) as error:
         raise InvalidInput(f"{what} cannot be recorded: {_read_text(error)}") from error
@@ -161,9 +161,8 @@ def measure_depth(data: bytes) -> int:
 
 def refuse_deep(data: bytes, what: str) -> None:
     """The one limit for every payload, at every door. Raises InvalidInput - the JSON text is nested too deep."""
-    depth = measure_depth(data)
-    if depth > PAYLOAD_DEPTH_MAX:
-        raise InvalidInput(f"{what} is nested {depth} levels deep; the limit is {PAYLOAD_DEPTH_MAX}: {_FLATTEN}")
+    if measure_depth(data) > PAYLOAD_DEPTH_MAX:
+        raise InvalidInput(f"{what} is nested more than {PAYLOAD_DEPTH_MAX} levels deep: {_FLATTEN}")
 
 
 def _refuse_what_stores_refuse(value: Any, what: str) -> None:

@@ -70,7 +70,7 @@ AT_LIMIT, TOO_DEEP = levels(PAYLOAD_DEPTH_MAX - 1), levels(PAYLOAD_DEPTH_MAX)
 LARGE, TOO_LARGE = of_bytes(PAYLOAD_BYTES_MAX), of_bytes(PAYLOAD_BYTES_MAX + 1)
 INNERMOST = "[" * (PAYLOAD_DEPTH_MAX - 1) + "]" * (PAYLOAD_DEPTH_MAX - 1)
 DIGITS = "7" * 4300
-DEEP = ("nested 101 levels deep; the limit is 100",)
+DEEP = ("nested more than 100 levels deep",)
 SIZE = ("1,000,001 bytes; the limit is 1,000,000", "1000001 bytes; the limit is 1000000")
 BEYOND = ("holds inf", "holds -inf", "out of range")
 TOO_LONG = ("Exceeds the limit", "out of range", "4301 characters")
@@ -114,7 +114,9 @@ BODIES: dict[str, Body] = {
     "a bare control character": Body('{"value": "a\tb\x01"}', named=NO_TEXT),
     "as deep as may be": Body(f'{{"value": {INNERMOST}}}', AT_LIMIT, f'{{"value":{INNERMOST}}}'),
     "one level too deep": Body(f'{{"value": [{INNERMOST}]}}', TOO_DEEP, named=DEEP),
-    "3,000 levels": Body(f'{{"value": {"[" * 3000}{"]" * 3000}}}', levels(3000), named=("deep", "the limit is 100")),
+    "3,000 levels": Body(
+        f'{{"value": {"[" * 3000}{"]" * 3000}}}', levels(3000), named=("nested more than 100 levels deep",)
+    ),
     "brackets in texts": Body(f'{{"value": "{"[{" * 200}\\""}}', "[{" * 200 + '"', f'{{"value":"{"[{" * 200}\\""}}'),
     "as large as may be": Body(f'{{"value": "{LARGE}"}}', LARGE, f'{{"value":"{LARGE}"}}'),
     "one byte too large": Body(f'{{"value": "{TOO_LARGE}"}}', TOO_LARGE, named=SIZE),

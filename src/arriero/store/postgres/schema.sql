@@ -724,7 +724,7 @@ BEGIN
           FROM (SELECT sum(CASE WHEN each.one IN ('[', '{') THEN 1 ELSE -1 END) OVER (ORDER BY each.nth) AS depth
                   FROM string_to_table(brackets, NULL) WITH ORDINALITY AS each(one, nth)) AS b;
         IF depth > depth_max THEN
-            refusal := format('arguments are nested %s levels deep; the limit is %s', depth, depth_max);
+            refusal := format('arguments are nested more than %s levels deep', depth_max);
             hint := 'flatten them, or keep them elsewhere and pass their address';
             RETURN;
         END IF;
