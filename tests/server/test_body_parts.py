@@ -15,10 +15,16 @@ from server_shop import open_shop
 from uvicorn.server import ServerState
 
 from arriero import App
-from arriero.server import lingering
+from arriero.server import http_protocol
 from arriero.server.connection_limits import ConnectionLimits
-from arriero.server.http_protocol import PatientProtocol, SharedState
-from arriero.server.metered_connection import COST_PER_VISIT, PART_BYTES_MIN, PARTS_FREE, is_too_fragmented
+from arriero.server.http_protocol import (
+    COST_PER_VISIT,
+    PART_BYTES_MIN,
+    PARTS_FREE,
+    PatientProtocol,
+    SharedState,
+    is_too_fragmented,
+)
 from arriero.server.parsing_queue import COST_OF_REQUEST, COST_PER_TURN, ParsingQueue
 from arriero.server.request_rules import HEADERS_MAX
 
@@ -180,7 +186,7 @@ async def test_an_answer_before_the_end_of_the_body_reaches_a_caller_who_still_s
 
 
 async def test_a_caller_who_never_ends_its_body_is_cut_off_after_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(http_protocol, "LINGER_SECONDS", 0.05)
     async with served() as place, asyncio.timeout(60):
         reader, writer = await place.connect()
         writer.write(CHUNKED)

@@ -8,13 +8,15 @@ from served_app import LIVE, read_answer, served
 from server_shop import bearer, open_shop
 from waiting import wait_until_async
 
-from arriero.server import http_server, write_progress
+from arriero.server import (
+    http_protocol,
+    http_server,
+)
 from arriero.server.caller_limits import CallerLimits, CallerPlaces, limit_caller
 from arriero.server.connection_limits import is_kept
-from arriero.server.http_protocol import PatientProtocol
+from arriero.server.http_protocol import STALL_BYTES_MIN, STALL_SECONDS_MAX, PatientProtocol, WriteProgress
 from arriero.server.problems import Problem
 from arriero.server.routing import GateLimits
-from arriero.server.write_progress import STALL_BYTES_MIN, STALL_SECONDS_MAX, WriteProgress
 
 ONE_WAIT = GateLimits(at_once=CallerLimits(requests=2, waits=1))
 
@@ -142,7 +144,7 @@ def test_a_caller_who_takes_nothing_or_next_to_nothing_has_stalled_and_one_who_t
 
 
 async def test_a_caller_who_never_reads_is_cut_off_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_progress, "STALL_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(http_protocol, "STALL_SECONDS_MAX", 0.2)
     monkeypatch.setattr(http_server, "TICKS_PER_LOOK", 1)
     async with served() as place, asyncio.timeout(60):
         loop = asyncio.get_running_loop()

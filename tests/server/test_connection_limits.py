@@ -16,7 +16,10 @@ from waiting import wait_until_async
 
 from arriero import App
 from arriero.config import load_configuration
-from arriero.server import connection_limits, lingering
+from arriero.server import (
+    connection_limits,
+    http_protocol,
+)
 from arriero.server.connection_limits import ConnectionLimits, LimitedListener, limit_connections
 from arriero.server.http_protocol import PatientProtocol
 from arriero.server.service import HttpService
@@ -186,7 +189,7 @@ GARBAGE = b"POST /v1/act HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunk
 
 
 async def test_connections_that_linger_after_garbage_take_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LINGER_SECONDS", 3_600)
+    monkeypatch.setattr(http_protocol, "LINGER_SECONDS", 3_600)
     async with served(connections_max=2, accepted_max=3) as place, asyncio.timeout(120):
         hostile = []
         for _ in range(3):
@@ -204,8 +207,8 @@ async def test_connections_that_linger_after_garbage_take_nobodys_place(monkeypa
 async def test_a_connection_that_lingers_ends_when_its_place_is_needed_although_its_input_is_paused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lingering, "LINGER_SECONDS", 3_600)
-    monkeypatch.setattr(lingering, "PAUSE_SECONDS", 3_600)
+    monkeypatch.setattr(http_protocol, "LINGER_SECONDS", 3_600)
+    monkeypatch.setattr(http_protocol, "PAUSE_SECONDS", 3_600)
     async with served(connections_max=1, accepted_max=3) as place, asyncio.timeout(120):
         reader, hostile = await place.connect()
         hostile.write(GARBAGE.replace(b"no chunk", b"1").replace(b"/v1/act", b"/v1/nowhere"))

@@ -7,22 +7,222 @@ read in one turn of the event loop; here a ``ParsingQueue`` says when a bounded 
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import h11
+from h11._receivebuffer import ReceiveBuffer  # h11 has no other way to a head before it is parsed
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .connection_limits import ConnectionLimits, LimitedListener, is_kept
 from .gate_problems import ANSWER_NOT_READ, HEADERS_TOO_LARGE, NOT_HTTP, PARTS_TOO_SMALL, TOO_MANY_CONNECTIONS
-from .lingering import LingeringTransport
-from .metered_connection import PART_BYTES_MIN, PARTS_FREE, MeteredConnection, TinyParts
-from .parsing_queue import ParsingQueue
+from .parsing_queue import COST_OF_REQUEST, ParsingQueue
 from .problems import Problem
 from .request_notes import attach_note
 from .security_middleware import FIRST_REFUSAL, SecurityMiddleware
-from .write_progress import WriteProgress
+
+COST_PER_VISIT = 32  # about 0.3 ms of parsing
+PARTS_FREE = 1_000  # of one body, whatever their size: a program may write its JSON piece by piece
+HEADER_LINES_MAX = 128  # of a head or of trailers: 2 ms of parsing; twice as many as a request may have
+PART_BYTES_MIN = 16  # on average, of a longer body; the shortest line of a ledger has 17 bytes
+
+
+class TinyParts(h11.RemoteProtocolError):
+    """A body comes in parts that cost more to parse than they are worth."""
+
+
+class ShortHeads(ReceiveBuffer):
+    """Input that is not parsed yet. A head, or trailers, of too many lines are refused before any of them is parsed."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """Take the lines up to the next empty one; None: they have not come yet. Raises h11.RemoteProtocolError."""
+        first = self._data.split(b"\n", HEADER_LINES_MAX + 1)
+        if len(first) > HEADER_LINES_MAX + 1 and all(line.rstrip(b"\r") for line in first[:-1]):
+            raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
+        return super().maybe_extract_lines()
+
+
+def is_too_fragmented(parts: int, size: int) -> bool:
+    """Decide whether a body of ``size`` bytes so far has come in too many ``parts``."""
+    return parts > PARTS_FREE and size < parts * PART_BYTES_MIN
+
+
+class MeteredConnection(h11.Connection):
+    """Server's side of a connection.
+
+    ``is_held``: the last call of ``next_event`` left out what has come already. ``cost``: of this visit, as ``ParsingQueue`` counts.
+    ``encoded``: bytes of all answers so far.
+    """
+
+    def __init__(self, incomplete_bytes_max: int) -> None:
+        super().__init__(h11.SERVER, incomplete_bytes_max)
+        self._receive_buffer = ShortHeads()
+        self.is_held = False
+        self.cost = 0
+        self.encoded = 0
+        self._has_rest = False
+        self._parts = self._size = 0  # of the body under way
+
+    def has_rest(self) -> bool:
+        """Returns True if the caller sends what is not read before the answer: more of a body, what is no HTTP, or further requests.
+
+        h11 forgets further requests as the answer ends, so an earlier True stays.
+        """
+        state = self.their_state
+        self._has_rest = self._has_rest or state in (h11.SEND_BODY, h11.ERROR)
+        self._has_rest = self._has_rest or (state is h11.DONE and self.trailing_data[0] != b"")
+        return self._has_rest
+
+    def begin_visit(self) -> None:
+        """Let a bounded number of further parts of a body be parsed."""
+        self.cost, self.is_held = 0, False
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Parse the next event. NEED_DATA: nothing more has come, or enough was parsed in this visit. Raises TinyParts."""
+        if self.cost >= COST_PER_VISIT and self.their_state is h11.SEND_BODY:
+            self.is_held = True
+            return h11.NEED_DATA
+        try:
+            event = super().next_event()
+        except h11.RemoteProtocolError:  # it is answered like a request
+            self.cost += COST_OF_REQUEST
+            raise
+        if isinstance(event, h11.Request):
+            self._parts = self._size = 0
+            self.cost += COST_OF_REQUEST
+        elif isinstance(event, h11.Data):
+            self.cost += 1
+            self._parts += 1
+            self._size += len(event.data)
+            if is_too_fragmented(self._parts, self._size):
+                raise TinyParts("the parts of the body are too small", error_status_hint=400)
+        return event
+
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
+        """Encode an event. An answer before the end of what the caller sends says that the connection closes."""
+        if isinstance(event, h11.Response) and self.has_rest():
+            headers = [*event.headers.raw_items(), (b"connection", b"close")]
+            event = h11.Response(status_code=event.status_code, headers=headers, reason=event.reason)
+        parts = super().send_with_data_passthrough(event)
+        self.encoded += sum(map(len, parts or ()))
+        return parts
+
+
+LINGER_SECONDS = 10.0  # a caller who has read the answer closes before; others are kept from coming again
+LINGER_BYTES_MAX = 8 * 1024 * 1024  # four times the largest body
+PAUSE_SECONDS = 0.01  # after the first read; twice as long after each further one, so that a flood costs 10 reads
+
+
+class LingeringTransport(asyncio.Transport):
+    """Transport of a connection. ``is_lingering``: it was closed, and what still comes must be given to ``discard``.
+
+    Args:
+        raw: what asyncio made.
+        may_send: returns True while the caller may still send what belongs to its request.
+        on_lingering: called when it is closed and the caller may still send.
+        call_later: starts a timer.
+    """
+
+    def __init__(
+        self,
+        raw: asyncio.Transport,
+        may_send: Callable[[], bool],
+        on_lingering: Callable[[], None],
+        call_later: Callable[[float, Callable[[], None]], asyncio.TimerHandle],
+    ) -> None:
+        super().__init__()
+        self._raw = raw
+        self._may_send = may_send
+        self._on_lingering = on_lingering
+        self._call_later = call_later
+        self._timer: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._pause_seconds = PAUSE_SECONDS
+        self._discarded = 0
+        self.is_lingering = False
+
+    def close(self) -> None:
+        """Close now, or once the caller has read the answer."""
+        if self.is_lingering:
+            return
+        if self._raw.is_closing() or not self._may_send():
+            self._raw.close()
+            return
+        self.is_lingering = True
+        self._on_lingering()
+        if self._raw.can_write_eof():
+            self._raw.write_eof()
+        self._raw.resume_reading()
+        self._timer = self._call_later(LINGER_SECONDS, self._raw.close)
+
+    def discard(self, size: int) -> None:
+        """Count input that came after the answer; too much of it closes the connection. The next is read after a pause."""
+        self._discarded += size
+        if self._discarded > LINGER_BYTES_MAX:
+            self._raw.close()
+        else:
+            self._raw.pause_reading()
+            self._pause = self._call_later(self._pause_seconds, self._raw.resume_reading)
+            self._pause_seconds *= 2
+
+    def stop(self) -> None:
+        """End the timer of a connection that is closed."""
+        for timer in (self._timer, self._pause):
+            if timer is not None:
+                timer.cancel()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self.is_lingering:
+            self._raw.write(data)
+
+    def abort(self) -> None:
+        self._raw.abort()
+
+    def is_closing(self) -> bool:
+        return self.is_lingering or self._raw.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._raw.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        return self._raw.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        if not self.is_lingering:
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.is_lingering:
+            self._raw.resume_reading()
+
+
+STALL_SECONDS_MAX = 15.0
+STALL_BYTES_MIN = 4_096  # taken within it; one who takes a byte now and then would hold a connection for ever
+
+
+class WriteProgress:
+    """Progress of a caller in taking what its connection was sent."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._since: float | None = None  # None: nothing waits to be sent
+
+    def has_stalled(self, taken: int, pending: int, now: float) -> bool:
+        """Look at a connection; to be called about once a second.
+
+        Args:
+            taken: bytes that the system has taken for the caller, since the connection began.
+            pending: bytes that wait to be taken.
+            now: seconds of a monotonic clock.
+        """
+        if pending == 0:
+            self._since = None
+        elif self._since is None or taken - self._taken >= STALL_BYTES_MIN:
+            self._taken, self._since = taken, now
+        return self._since is not None and now - self._since >= STALL_SECONDS_MAX
+
 
 # Without the warning that uvicorn logs for each malformed request: they are counted as problems.
 protocol_log = logging.getLogger("arriero.server.protocol")
