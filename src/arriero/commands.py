@@ -200,7 +200,7 @@ class ClaimShare(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claim(Command, frozen=True, gc=False, kw_only=True):
-    """Take free, due tasks of known workflows, in the order of core.ageing; at most one on probation, when ``probation`` has room.
+    """Take free, due tasks of known workflows, in the order of core.due; at most one on probation, when ``probation`` has room.
 
     ``app``: of the process; only its tasks and those whose App was not said. So it is with ``Take``. ``shares``: of all
     workflows; with them the room is divided by weight, and each gets its tasks in their order.

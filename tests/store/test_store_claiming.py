@@ -6,7 +6,7 @@ import pytest
 from store_world import FAILED, NOON, TestClock, World, kinds, step, timer
 
 from arriero.commands import BeginUndo, ClaimShare, Hold, Process, PutDown
-from arriero.core.ageing import compute_position
+from arriero.core.due import compute_position
 from arriero.model import Instant, TaskState, later
 
 

@@ -6,7 +6,7 @@ from store_world import ALL, FAILED, NOON, STEP_POLICY, TestClock, World, retry_
 
 from arriero.answers import BreakerApplied
 from arriero.commands import BeginUndo, Hold, TripBreaker
-from arriero.core.ageing import compute_position
+from arriero.core.due import compute_position
 from arriero.model import StepState
 
 

@@ -6,7 +6,7 @@ process, is in use no more. Calls of a rate are kept as instants. Each is rounde
 window of ``per`` seconds more than ``most`` calls begin.
 
 Fairness: the keys of one Agent take turns. A turn gives each key that has due requests and room one attempt. Within a key
-priority and age decide (core.ageing). Keys wait in rows of their own (``limits.WaitingKeysRow``), in the order in which their
+priority and age decide (core.due). Keys wait in rows of their own (``limits.WaitingKeysRow``), in the order in which their
 turn comes.
 """
 

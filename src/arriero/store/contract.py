@@ -361,7 +361,7 @@ class StateStore(
 
         A process that is retired claims and takes nothing: it would only be lost again. Nor does one of what carries the
         name of another App. What is due goes in the
-        order of ``core.ageing``, whether it carries a name or not.
+        order of ``core.due``, whether it carries a name or not.
         A command whose guard fails is answered with a Refusal and changes nothing, except that a refused report is
         kept in the task's history with its verdict. Busy: another transaction has the task open; ask again
         soon. UnreadableRow: this release cannot read a row that the command concerns. Another error: what became of this

@@ -57,7 +57,7 @@ def _take_in_order(
     *,
     keyless: bool = False,
 ) -> int:
-    """Take requests in the order of core.ageing. Returns how many."""
+    """Take requests in the order of core.due. Returns how many."""
     left = room
     while left > 0:
         found = transaction.find_due(agent, left, priority_from, keyless=keyless)

@@ -4,12 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-import msgspec
-
 from ...answers import Dispatch
 from ...commands import Take
 from ...core import transitions
-from ...core.ageing import HEAD_START
 from ...core.breaker_book import (
     NOTHING_BARRED,
     Barred,
@@ -19,6 +16,7 @@ from ...core.breaker_book import (
     list_barred,
     list_outages,
 )
+from ...core.due import WantedRequests
 from ...core.lease import is_on_probation
 from ...core.limits import LimitBook
 from ...core.routing import Ways
@@ -27,34 +25,11 @@ from .batch import Batch, complete_within
 from .limits import LimitTable
 
 
-class WantedRequests(msgspec.Struct, frozen=True, gc=False):
-    """Due requests of one Agent that a Take may begin.
-
-    Attributes:
-        probation: of tasks on probation only this one's; None: of any.
-        priority_from: none of a lower priority.
-        barred: is left out.
-        is_by_age: what waits longest comes first, whatever its priority.
-    """
-
-    command: Take
-    agent: str
-    probation: int | None
-    priority_from: int
-    barred: Barred
-    is_by_age: bool = False
-
-    @property
-    def head_start(self) -> int:
-        """Microseconds that a step of priority is worth."""
-        return 0 if self.is_by_age else HEAD_START
-
-
 class TakeRows(LimitTable, Protocol):
     """Requests that are due. What cannot be read is set apart, and asked past."""
 
     def lock_takeable(self, wanted: WantedRequests, limit: int, *, keyless: bool = False) -> Sequence[StepRow]:
-        """Due requests in the order of core.ageing. ``keyless``: only those that carry no keys of limits."""
+        """Due requests in the order of core.due. ``keyless``: only those that carry no keys of limits."""
         ...
 
     def lock_takeable_of_keys(self, wanted: WantedRequests, keys: Sequence[str], of_each: int) -> Sequence[StepRow]:

@@ -10,16 +10,23 @@ import msgspec
 from msgspec.structs import replace
 
 from ...commands import Claim, Submit
-from ...core.ageing import HEAD_START, compute_position
-from ...core.apps import may_run
-from ...core.lease import is_on_probation
+from ...core.due import (
+    HEAD_START,
+    WantedRequests,
+    compute_position,
+    find_next_deadline,
+    find_task_deadline,
+    find_wait_deadline,
+    is_claimable,
+    is_due,
+    is_takeable,
+)
 from ...core.placement import build_first_convoy, build_first_tail
 from ...core.routing import Ways
 from ...epoch import compute_first_number
 from ...model import (
     NOT_SAID,
     TASK_ENDED,
-    TASK_FORWARD,
     AlertRow,
     ConvoyRow,
     Instant,
@@ -27,9 +34,7 @@ from ...model import (
     LedgerRow,
     Loaded,
     StatusRow,
-    StepKind,
     StepRow,
-    StepState,
     TailRow,
     TaskRow,
     TaskState,
@@ -40,7 +45,6 @@ from ..contract import Purge
 from ..engine.batch import STORE_STREAM
 from ..engine.processes import Renewals
 from ..engine.reading import PastDeadline
-from ..engine.take_transaction import WantedRequests
 from ..quarantine import UNREADABLE
 from ..readable import refuse_unreadable
 from .limits import MemoryLimits
@@ -81,19 +85,16 @@ class MemoryDue(MemoryLimits):
 
     def lock_due_convoys(self, limit: int) -> list[ConvoyRow]:
         left_alone, now = set(self._quarantine.convoys()), self.now()
-        due = [(c.look_at, c) for c in self.convoys.values() if c.look_at is not None and c.look_at <= now]
+        due = [(c.look_at, c) for c in self.convoys.values() if is_due(c.look_at, now)]
         found = [convoy for _, convoy in sorted(due, key=lambda one: (one[0], one[1].convoy_no))]
         return self._quarantine.readable(convoy for convoy in found if convoy.convoy_no not in left_alone)[:limit]
 
     def lock_claimable(self, command: Claim, probation: bool, limit: int) -> list[Loaded]:
-        left_alone, known, now = set(self._quarantine.tasks()), set(command.workflows), self.now()
+        left_alone, now = set(self._quarantine.tasks()), self.now()
         due = [
             t
             for t in self.tasks.values()
-            if t.locked_by is None and t.not_before is not None and t.not_before <= now and t.paused_at is None
-            if t.workflow in known or t.state is TaskState.COMPENSATING
-            if may_run(command.app, t.app)
-            if t.task_no not in left_alone and (probation or not is_on_probation(t))
+            if t.task_no not in left_alone and is_claimable(t, command, now, probation=probation)
         ]
         first = sorted(due, key=lambda t: _find_position(t, t.task_no))
         return _take_readable(limit, (self.load_as_is(t.task_no) for t in first), self._quarantine.can_read_task)
@@ -114,18 +115,8 @@ class MemoryDue(MemoryLimits):
 
     def _list_due(self, wanted: WantedRequests) -> list[StepRow]:
         """Due requests in their order, also those that are barred."""
-        app, probation = wanted.command.app, wanted.probation
-        known, now = set(wanted.command.names), self.now()
-        due = [
-            s
-            for s in self._steps_not_apart()
-            if s.state is StepState.PENDING and s.kind is not StepKind.TIMER and s.agent == wanted.agent
-            if s.name in known and s.not_before is not None and s.not_before <= now
-            if s.priority >= wanted.priority_from
-            if may_run(app, s.app)
-            if s.app != NOT_SAID or may_run(app, self.tasks[s.task_no].app)
-            if probation in (None, s.task_no) or not is_on_probation(self.tasks[s.task_no])
-        ]
+        now = self.now()
+        due = [s for s in self._steps_not_apart() if is_takeable(s, self.tasks[s.task_no], wanted, now)]
         return sorted(due, key=lambda s: _find_position(s, s.step_no, wanted.head_start))
 
     def _first_readable(self, limit: int, steps: Iterable[StepRow]) -> list[StepRow]:
@@ -150,16 +141,13 @@ class MemoryDue(MemoryLimits):
         left_alone = set(self._quarantine.tasks())
         steps = sorted(self._steps_not_apart(), key=lambda s: s.step_no)
         tasks = sorted((t for t in self.tasks.values() if t.task_no not in left_alone), key=lambda t: t.task_no)
-        limited = [t for t in tasks if t.state in TASK_FORWARD and t.paused_at is None]
         held = [t for t in tasks if t.locked_by is not None]
-        waiting = [s for s in steps if s.state is StepState.PENDING]
-        deadlines = [*(s.complete_by for s in steps), *(s.wait_by for s in waiting), *(t.complete_by for t in limited)]
         return PastDeadline(
             _past([(s.complete_by, s) for s in steps], now, limit),
-            _past([(s.wait_by, s) for s in waiting], now, limit),
-            _past([(t.complete_by, t.task_no) for t in limited], now, limit),
+            _past([(find_wait_deadline(s), s) for s in steps], now, limit),
+            _past([(find_task_deadline(t), t.task_no) for t in tasks], now, limit),
             _past([(t.unseen_since, t.task_no) for t in held], since, limit),
-            min((at for at in deadlines if at is not None and now < at <= until), default=None),
+            find_next_deadline(steps, tasks, now, until),
         )
 
 
@@ -181,7 +169,7 @@ def _find_position(row: TaskRow | StepRow, number: int, head_start: int = HEAD_S
 
 def _past(deadlines: Iterable[tuple[Instant | None, T]], now: Instant, limit: int) -> list[T]:
     """Rows whose deadline has passed, longest first; those of one deadline in the order of ``deadlines``."""
-    past = [(deadline, row) for deadline, row in deadlines if deadline is not None and deadline <= now]
+    past = [(deadline, row) for deadline, row in deadlines if deadline is not None and is_due(deadline, now)]
     return [row for _, row in sorted(past, key=lambda one: one[0])][:limit]
 
 

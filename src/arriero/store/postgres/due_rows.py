@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...commands import Claim
-from ...core.ageing import HEAD_START
 from ...core.apps import apps_run_by
+from ...core.due import HEAD_START, WantedRequests
 from ...core.lease import PROBATION_FROM
 from ...core.routing import Ways
 from ...errors import UnreadableRow
 from ...model import ConvoyRow, Loaded, StepRow
-from ..engine.take_transaction import WantedRequests
 from ..readable import of_task, without_body
 from . import columns
 from .context import StoreContext

@@ -7,8 +7,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ...commands import Claim, Submit
-from ...core.ageing import HEAD_START
 from ...core.apps import apps_run_by
+from ...core.due import HEAD_START, WantedRequests
 from ...core.lease import PROBATION_FROM
 from ...core.placement import build_first_convoy, build_first_tail
 from ...core.routing import Ways
@@ -21,7 +21,6 @@ from ..contract import SUPERVISOR_LEASE, Due, Purge
 from ..engine.ledgers import refuse_reserved
 from ..engine.processes import Renewals
 from ..engine.reading import due_at
-from ..engine.take_transaction import WantedRequests
 from ..readable import of_task, without_body
 from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.obsolete_rows import SqlObsoleteRows

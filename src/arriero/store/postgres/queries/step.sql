@@ -23,7 +23,7 @@ SELECT {step} FROM {schema}.step WHERE step_no = ANY(%(step_nos)s)
 -- select_agents: the Agents of steps. Missing: the step is gone, or is a timer.
 SELECT step_no, agent FROM {schema}.step WHERE step_no = ANY(%(step_nos)s::bigint[]) AND kind <> 'timer'
 
--- select_takeable: due requests for one Agent in their order (core.ageing), with their tasks.
+-- select_takeable: due requests for one Agent in their order (core.due), with their tasks.
 -- The first ones of each priority and App are compared, unlocked, and then locked one after the other until there are enough.
 -- Task and step are locked from now on; rows that another process changes are passed over. If the step were not locked,
 -- its old version would be found. The coalesce is as in select_claimable. A request without an App comes from a process of

@@ -35,7 +35,7 @@ SELECT {task} FROM {schema}.task
  WHERE task_no = ANY(%(task_nos)s) AND state IN ('processed', 'compensated', 'error')
  ORDER BY task_no
 
--- select_claimable: free, due tasks in their order (core.ageing), with their arguments. They are locked from now on.
+-- select_claimable: free, due tasks in their order (core.due), with their arguments. They are locked from now on.
 -- The first ones of each priority are compared, unlocked, and then locked one after the other until there are enough; those
 -- that another process is taking are passed over. A join could change the order, and nothing sorts the locked rows again.
 -- The coalesce keeps the planner from reading all of an index of what is due for each row.

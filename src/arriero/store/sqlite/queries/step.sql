@@ -34,7 +34,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
 SELECT step_no, agent FROM json_each(:step_nos) AS asked JOIN arriero_step AS step ON step.step_no = asked.value
  WHERE step.kind <> 'timer'
 
--- select_takeable: due requests for one Agent in their order (core.ageing).
+-- select_takeable: due requests for one Agent in their order (core.due).
 -- The first ones of each App and priority are compared. A request without an App comes from a process of an older release;
 -- it belongs to its task's App.
 -- Params: apps (JSON array), own (the App of the process), names (JSON array: steps with code here), head_start (of a step

@@ -28,7 +28,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
  WHERE task_no IN (SELECT value FROM json_each(:task_nos)) AND state IN ('processed', 'compensated', 'error')
  ORDER BY task_no
 
--- select_claimable: free, due tasks in their order (core.ageing), each with its arguments.
+-- select_claimable: free, due tasks in their order (core.due), each with its arguments.
 -- The first ones of each workflow, App and priority are compared, so that a backlog of workflows without code here is not read.
 -- Params: workflows (JSON array; an undo needs no workflow code), apps (JSON array), head_start (of a step of priority, in
 -- microseconds), probation_from, probation (1: also tasks on probation), apart (JSON array: tasks to be left alone).
