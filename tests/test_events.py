@@ -29,10 +29,10 @@ SRC = Path(arriero.__file__).parent
 # Each function that must know every event of a union: it ends with ``assert_never``, so mypy names an event it misses.
 CLOSED = {
     "audit/check.py": {"_fold_event", "_fold_store_event"},
-    "audit/fold_breakers.py": {"fold"},
+    "audit/fold_agents.py": {"fold"},
     "audit/fold_convoys.py": {"fold_turn_event"},
     "audit/fold_people.py": {"fold_people_event"},
-    "audit/fold_schedules.py": {"fold"},
+    "audit/fold_store.py": {"fold"},
     "audit/fold_steps.py": {"fold_step_event"},
     "audit/fold_task.py": {"fold_task_event"},
     "audit/fold_turns.py": {"fold_key_event", "fold_turn_of_key"},

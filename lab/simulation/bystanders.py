@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from arriero.audit.check import Violation
 from arriero.breakers import BreakerRow
-from arriero.inspection.agent_metrics import CountsRow
+from arriero.inspection.facts import CountsRow
 from arriero.limits import AgentLimitsRow
 from arriero.model import MICROSECONDS, ConvoyRow, Instant, LeaseRow, LedgerRow, LedgerState, TailRow
 from arriero.schedules import DeclareSchedule, ScheduleApplied, ScheduleDeclaration, Timing

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from arriero.audit.check import Violation
 from arriero.core.agent_metrics import fold_counts, read_counts
-from arriero.inspection.agent_metrics import CountsRow
+from arriero.inspection.facts import CountsRow
 
 
 def judge_counts(rows: Sequence[CountsRow], tries: Counter[str]) -> list[Violation]:

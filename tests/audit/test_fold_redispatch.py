@@ -4,7 +4,7 @@ import pytest
 from core_history import NOON, SECOND, Story
 
 from arriero.audit.check import check
-from arriero.audit.fold_redispatch import RedispatchFold
+from arriero.audit.fold_agents import RedispatchFold
 from arriero.events.step import RecoverApplied, StepExpired
 from arriero.model import Instant
 

@@ -22,7 +22,7 @@ from arriero.core.agent_metrics import (
     may_be_written,
     read_counts,
 )
-from arriero.inspection.agent_metrics import CountsRow
+from arriero.inspection.facts import CountsRow
 from arriero.model import Instant
 
 NOW = Instant(28_000_000 * MINUTE + 30_000_000)

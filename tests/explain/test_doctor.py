@@ -23,7 +23,7 @@ from arriero.explain.doctor import (
     needs_care,
     sort_findings,
 )
-from arriero.inspection.file_facts import FileFacts
+from arriero.inspection.facts import FileFacts
 from arriero.model import AlertRow, Instant, TaskState, later
 from arriero.processes import ProcessAbout, ProcessRow
 from arriero.store.contract import QueueSurvey, Survey

@@ -18,7 +18,7 @@ from arriero.explain.doctor_server import (
     diagnose_server,
 )
 from arriero.explain.format import format_instant
-from arriero.inspection.server_facts import (
+from arriero.inspection.facts import (
     BLOCKING_SECONDS_MAX,
     OPEN_SECONDS_MAX,
     OpenTransaction,

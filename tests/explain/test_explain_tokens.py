@@ -3,7 +3,7 @@
 import pytest
 
 from arriero.core.tokens import build_row, revoke_token
-from arriero.explain.tokens import diagnose_address, diagnose_tokens
+from arriero.explain.doctor_server import diagnose_address, diagnose_tokens
 from arriero.model import Instant
 from arriero.tokens import NewToken, TokenRow
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from arriero.core.agent_metrics import CountsOfAgent, CountsSum
-from arriero.inspection.agent_metrics import CountsRow
+from arriero.inspection.facts import CountsRow
 from arriero.model import Instant
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from arriero import DefinitionError
 from arriero.http import HttpAgent
-from arriero.http.addresses import EMBEDDING_V4, NOT_PUBLIC_V4, NOT_PUBLIC_V6, Address, is_public
+from arriero.http.agent import EMBEDDING_V4, NOT_PUBLIC_V4, NOT_PUBLIC_V6, Address, is_public
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -25,7 +25,7 @@ from arriero import (
 from arriero.client.remote_agents import RemoteAgents, RemoteReport
 from arriero.errors import AgentRequestRefused
 from arriero.http import HttpAgent
-from arriero.http.addresses import check_addresses, is_public
+from arriero.http.agent import check_addresses, is_public
 from arriero.runtime.settings import ROLES
 
 

@@ -10,7 +10,7 @@ from postgres_servers import database, emptied, server, worker
 from store_world import LEASE, TestClock
 
 from arriero.core.agent_metrics import AgentCounts, encode_counts, find_minute
-from arriero.inspection.agent_metrics import CountsRow
+from arriero.inspection.facts import CountsRow
 from arriero.store import schema_of
 from arriero.store.postgres import migrating
 from arriero.store.postgres.store import PostgresStore

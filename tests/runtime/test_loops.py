@@ -16,7 +16,7 @@ import arriero
 from arriero import Agent, Attempt, Retry, StoreError, Supervision, workflow
 from arriero.client.assembly import run_node
 from arriero.config import Configuration
-from arriero.inspection.agent_metrics import CountsRow
+from arriero.inspection.facts import CountsRow
 from arriero.loops import EVERY_SECONDS, Loop, LoopGuard, WarningThrottle
 from arriero.runtime import agent_metrics, node, schedule_runner, upkeep
 from arriero.runtime import reload as rereading

@@ -21,7 +21,7 @@ from arriero import (
 )
 from arriero.client.agent_metrics import AgentMetrics, CallOutcomes
 from arriero.core.agent_metrics import MINUTE, OUTCOMES, read_counts
-from arriero.inspection.agent_metrics import CountsRow
+from arriero.inspection.facts import CountsRow
 from arriero.model import Instant
 from arriero.runtime import agent_metrics
 from arriero.runtime.call_monitor import ADDED_UP_AT, CallCounter, EndedCall

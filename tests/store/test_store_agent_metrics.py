@@ -4,7 +4,7 @@ from agent_counts import sum_up
 from store_world import LEASE, World, step
 
 from arriero.core.agent_metrics import AgentCounts, encode_counts, find_minute
-from arriero.inspection.agent_metrics import AgentLoad, CountsRow
+from arriero.inspection.facts import AgentLoad, CountsRow
 
 
 def counted(world: World, calls: int, process_no: int, *, minutes_ago: int = 0, app: str = "shop") -> CountsRow:

@@ -8,7 +8,7 @@ import pytest
 from store_world import FAILED, LEASE, NOON, TestClock, World, submission
 
 from arriero.commands import Hold
-from arriero.inspection.backlog import Backlog
+from arriero.inspection.facts import Backlog
 from arriero.model import Instant
 from arriero.store.sqlite.store import SqliteStore
 from arriero.store.sqlite.task_rows import query

@@ -15,7 +15,7 @@ from arriero.commands import OperateAgent, Process
 from arriero.core.agent_metrics import AgentCounts, encode_counts, find_minute
 from arriero.core.ledger_batches import LedgerBatch, LedgerEntry
 from arriero.errors import UnreadableRow
-from arriero.inspection.agent_metrics import CountsRow
+from arriero.inspection.facts import CountsRow
 from arriero.limits import AgentLimitsRow, LimitPolicy, RateRow, encode_limit_keys, encode_limits
 from arriero.model import MICROSECONDS, ConvoyRow, Instant, LeaseRow, LedgerRow, LedgerState, TailRow
 from arriero.processes import ProcessAbout, ProcessRow

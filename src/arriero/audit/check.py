@@ -48,17 +48,13 @@ from ..model import ConvoyRow, HistoryRow, LeaseHolder, Loaded, StepKind, StepSt
 from . import fold_people
 from .erasures import Erasures
 from .fold import UNREADABLE, TaskFold, Violation
+from .fold_agents import BreakerFold, LimitsFold, RedispatchFold
 from .fold_apps import judge_app
-from .fold_breakers import BreakerFold
 from .fold_convoys import fold_turn_event
-from .fold_ledger import LedgerFold
-from .fold_limits import LimitsFold
-from .fold_redispatch import RedispatchFold
-from .fold_schedules import ScheduleFold
 from .fold_steps import fold_step_event
+from .fold_store import LedgerFold, ScheduleFold, TokenFold
 from .fold_stream import ConvoyStream, read_convoy_number
 from .fold_task import fold_task_event
-from .fold_tokens import TokenFold
 
 __all__ = [
     "CHECKED",

@@ -1,6 +1,6 @@
 """The fold of one task's events, and the violations found in them.
 
-The single events are folded in ``fold_task``, ``fold_steps``, ``fold_undo``, ``fold_people`` and ``fold_convoys``;
+The single events are folded in ``fold_task``, ``fold_steps``, ``fold_people`` and ``fold_convoys``;
 ``check`` joins them.
 """
 

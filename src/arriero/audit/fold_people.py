@@ -20,9 +20,9 @@ from ..model import StepState, TaskState, Turn, Verb
 from ..person_names import list_skeletons
 from ..verb_rules import VERB_RULES
 from .fold import ENDED, STEP_IS_OPEN, StepFold, TaskFold
+from .fold_agents import judge_reopening
 from .fold_apps import assign_app
 from .fold_convoys import judge_turn
-from .fold_routing import judge_reopening
 
 _TERMINAL_STATUS = {
     TaskState.PROCESSED: "completed",

@@ -10,8 +10,7 @@ from ..events import Event, EventOfConvoy, EventOfTurn, UnreadableEvent, list_ev
 from ..events.convoy import ConvoyPlaced, NumberedEvent
 from ..model import ConvoyRow, ConvoyState
 from .fold import UNREADABLE, TaskFold
-from .fold_key import ConvoyFold, StreamEvent, plain
-from .fold_turns import fold_key_event, fold_turn_of_key, place_task
+from .fold_turns import ConvoyFold, StreamEvent, fold_key_event, fold_turn_of_key, place_task, plain
 
 _OWN_TYPES = list_event_types(EventOfConvoy)
 

@@ -1,7 +1,11 @@
 """The fold of the turns in a convoy, and their invariants."""
 
+from heapq import heappop, heappush
 from typing import assert_never
 
+import msgspec
+
+from ..events import Event, UnreadableEvent
 from ..events.convoy import (
     ConvoyAction,
     ConvoyClosed,
@@ -21,9 +25,184 @@ from ..events.convoy import (
 )
 from ..model import ConvoyState, ConvoyVerb, Turn
 from ..verb_rules import CONVOY_VERB_RULES
-from .fold import TaskFold
-from .fold_key import ConvoyFold, plain
-from .fold_waiting import Member
+from .fold import TaskFold, Violation
+
+
+class Member(msgspec.Struct, eq=False):
+    """A task of a convoy. ``turn``: by the order of the convoy's events; ``task.turn`` is by that of the history's rows."""
+
+    task: TaskFold
+    position: int  # of its placing among those of the convoy, in the order of the history
+    place: int
+    rank: int
+    sequence: int | None
+    turn: Turn = Turn.WAITING
+
+    @property
+    def task_id(self) -> str:
+        return self.task.task_id
+
+
+class WaitingTasks:
+    """All tasks of a convoy.
+
+    An event was written by somebody who saw only what was placed before it. ``seen`` is how many those were, where a
+    question is about what the writer could know.
+    """
+
+    def __init__(self) -> None:
+        self.members: dict[int, Member] = {}
+        self._is_by_sequence = False
+        self._placings: dict[int, int] = {}  # the position at which a number of the sequence came
+        self._waiting: list[tuple[int, int, int]] = []  # rank, place, task_no; some do not wait any more
+
+    @property
+    def is_by_sequence(self) -> bool | None:
+        """True if its producer numbers the tasks; None: there is no task yet."""
+        return self._is_by_sequence if self.members else None
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def place(self, task: TaskFold, event: ConvoyPlaced) -> Member:
+        """Add a task that comes and waits."""
+        member = Member(task, len(self.members) + 1, event.place, event.rank, event.sequence)
+        self.members[task.task_no] = member
+        self._is_by_sequence = self._is_by_sequence or (member.sequence is not None and not event.refused)
+        if member.sequence is not None:
+            self._placings.setdefault(member.sequence, member.position)
+        self.wait(member)
+        return member
+
+    def wait(self, member: Member) -> None:
+        """Let a task wait at its rank."""
+        member.turn = Turn.WAITING
+        heappush(self._waiting, (member.rank, member.place, member.task.task_no))
+
+    def first(self, seen: int) -> Member | None:
+        """Return the first task that waits."""
+        unseen = []
+        found = None
+        while self._waiting and found is None:
+            rank, place, task_no = self._waiting[0]
+            member = self.members[task_no]
+            if member.turn is not Turn.WAITING or (member.rank, member.place) != (rank, place):
+                heappop(self._waiting)
+            elif member.position > seen:
+                unseen.append(heappop(self._waiting))
+            else:
+                found = member
+        for entry in unseen:
+            heappush(self._waiting, entry)
+        return found
+
+    def has(self, sequence: int, seen: int) -> bool:
+        """Returns True if a number of the producer's sequence had come."""
+        return self._placings.get(sequence, seen + 1) <= seen
+
+    def find_missing(self, start: int, before: int, seen: int) -> int | None:
+        """Return the first number from ``start`` up to but without ``before`` that had not come."""
+        return next((number for number in range(start, before) if not self.has(number, seen)), None)
+
+    def come_up_to(self, start: int, seen: int) -> int:
+        """Return the first number from ``start`` on that had not come."""
+        while self.has(start, seen):
+            start += 1
+        return start
+
+    def holes(self) -> list[int]:
+        """Return the places that no task has, though a later one has."""
+        places = {member.place for member in self.members.values()}
+        return [place for place in range(1, max(places, default=0)) if place not in places]
+
+
+class StreamEvent(msgspec.Struct, frozen=True):
+    """An event of a convoy as it was found. ``task_no``: in whose stream, 0: in the convoy's own."""
+
+    at: int
+    task_no: int
+    seen: int  # how many tasks had been placed before it
+    event: Event | UnreadableEvent
+
+
+class ConvoyFold:
+    """The fold of one convoy's events. ``violations``: of its invariants."""
+
+    def __init__(self, convoy_no: int) -> None:
+        self.convoy_no = convoy_no
+        self.key = ""
+        self.number = 0
+        self.fence = 0
+        self.state = ConvoyState.IDLE
+        self.open_task: int | None = None
+        self.expected = 1
+        self.is_parked = False
+        self.reached = (0, 0)  # the greatest rank and place whose turn has come
+        self.last_place = 0
+        self.end_rank: int | None = None
+        self.promise: tuple[int, str, int] | None = None  # a verb's instant, and state and fence it says to lead to
+        self.line = WaitingTasks()
+        self.violations: list[Violation] = []
+        self.doubtful: list[Violation] = []  # excused if tasks were removed, and their events with them
+
+    def convict(self, invariant: str, detail: str, *, unless_purged: bool = False) -> None:
+        """Note a violation."""
+        found = self.doubtful if unless_purged else self.violations
+        found.append(Violation(invariant, f"convoy {self.key}", detail))
+
+    @property
+    def shown(self) -> str:
+        """Its state in one word, as far as a history tells."""
+        return "parked" if self.is_parked else plain(self.state)
+
+    def name(self, task_no: int | None) -> str:
+        """The id of a task of the convoy."""
+        member = None if task_no is None else self.line.members.get(task_no)
+        return "nobody" if member is None else member.task_id
+
+    def grow_fence(self, event: ConvoyOpened | ConvoyClosed | ConvoyStopped | ConvoyMended | ConvoyReturned) -> None:
+        """Check that the fence grows with every turn that begins or ends."""
+        fence = event.fence
+        if fence <= self.fence:
+            self.convict("I6", f"{event.type} under fence {fence}, the highest was {self.fence}")
+        self.fence = max(self.fence, fence)
+
+    def begin(self, member: Member, event: ConvoyOpened | ConvoyStopped, state: ConvoyState) -> None:
+        """Begin the task's turn."""
+        self.grow_fence(event)
+        member.turn, self.state, self.open_task = Turn.OPEN, state, member.task.task_no
+        self.reached = max(self.reached, (member.rank, member.place))
+        if member.sequence is not None:
+            self.expected = max(self.expected, member.sequence + 1)
+
+    def expect(self, expected: int, seen: int) -> None:
+        """Expect this number next. The convoy may have passed numbers that came and have ended since."""
+        if not self.expected <= expected <= self.line.come_up_to(self.expected, seen):
+            self.convict("I40", f"it counts on sequence {expected}, {self.expected} comes next", unless_purged=True)
+        self.expected = expected
+
+    def judge_first(self, member: Member, seen: int, what: str) -> None:
+        """Judge that no task which waits stands before it."""
+        first = self.line.first(seen)
+        if first is not None and (first.rank, first.place) < (member.rank, member.place):
+            self.convict("I40", f"{what} before task {first.task_id}, which waits and stands before it")
+
+    def judge_promise(self, at: int | None) -> None:
+        """Judge that the recorded result of a verb holds at the end of its commit, which has one instant."""
+        if self.promise is None:
+            return
+        instant, state, fence = self.promise
+        if (state, fence) == (self.shown, self.fence):
+            self.promise = None
+        elif at != instant:
+            said, found = f"{state} under fence {fence}", f"{self.shown} under fence {self.fence}"
+            self.convict("I59", f"a verb is recorded to lead to {said}, the convoy is {found}", unless_purged=True)
+            self.promise = None
+
+
+def plain(state: str) -> str:
+    """Return the state without the gap: a history cannot tell a gap from rest, because a gap may close without an event."""
+    return "idle" if state == "gap" else str(state)
 
 
 def place_task(convoy: ConvoyFold, task: TaskFold, event: ConvoyPlaced) -> None:

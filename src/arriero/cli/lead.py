@@ -9,8 +9,7 @@ import click
 from ..config import load_configuration
 from ..errors import InvalidInput
 from ..leases import DistributedMutex, Leadership, Lease
-from ..leases.program import LedProgram
-from ..leases.readiness import Readiness
+from ..leases.program import LedProgram, Readiness
 from ..runtime.ports import LoopClock
 from .lease import lease_option, open_named_lease
 from .long_running import StopSignal, log_to_standard_error

@@ -20,7 +20,7 @@ from ..core.agent_metrics import (
 from ..core.lease import read_process_about
 from ..declare.attempt import as_datetime
 from ..errors import UnknownName
-from ..inspection.agent_metrics import AgentLoad, AgentMeasurements
+from ..inspection.facts import AgentLoad, AgentMeasurements
 from ..model import Instant, seconds_between
 from ..processes import ProcessRow
 from ..store.contract import StateStore

@@ -11,7 +11,7 @@ from ..breakers import AgentVerb, BreakerRow, BreakerState
 from ..commands import OperateAgent
 from ..core.breaker import compute_next_look
 from ..errors import InvalidInput, UnknownName, VerbRefused
-from ..inspection.agent_metrics import AgentLoad
+from ..inspection.facts import AgentLoad
 from ..limits import LimitsInUse
 from ..model import Instant
 from ..processes import ProcessRow

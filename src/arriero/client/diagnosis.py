@@ -24,13 +24,11 @@ from ..explain.doctor import (
     needs_care,
     sort_findings,
 )
-from ..explain.doctor_server import diagnose_server
+from ..explain.doctor_server import diagnose_address, diagnose_server, diagnose_tokens, diagnose_unreadable_rows
 from ..explain.leases import diagnose_leader
 from ..explain.limits import diagnose_limits
 from ..explain.outages import diagnose_attempts
 from ..explain.schedules import diagnose_schedules
-from ..explain.tokens import diagnose_address, diagnose_tokens
-from ..explain.unreadable_rows import diagnose_unreadable_rows
 from ..model import AlertRow, Instant
 from ..runtime.settings import HTTP
 from ..store import open_store

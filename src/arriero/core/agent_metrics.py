@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..inspection.agent_metrics import CountsRow
+from ..inspection.facts import CountsRow
 from ..model import MICROSECONDS, Instant
 
 MINUTE = 60 * MICROSECONDS

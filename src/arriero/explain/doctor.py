@@ -11,7 +11,7 @@ import msgspec
 
 from ..core.alert_groups import AlertGroup
 from ..errors import UnreadableRow
-from ..inspection.file_facts import FileFacts
+from ..inspection.facts import FileFacts
 from ..model import TASK_OPEN, AlertRow, Instant, TaskState, seconds_between
 from ..processes import ProcessRow
 from ..store.contract import Survey

@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 from collections.abc import Iterable, Iterator
 
+import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import (
@@ -15,13 +16,119 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from ..client.agent_metrics import AgentMetrics
 from ..client.app import App
+from ..client.session import Session
 from ..errors import DefinitionError
+from ..model import Instant, seconds_between
+from ..runtime.node import NodeSession
+from ..store.committer import CommitCounts
+from ..version import __version__
 from . import families as names
 from .families import FAMILIES, Family, Histogram, Values
-from .process_metrics import build_process_metrics
 from .reading import ANSWER_SECONDS_MAX, ReadingFailures, StoreReader, StoreReading, read_store
-from .store_metrics import build_store_metrics
+
+BREAKER_STATES = ("open", "half_open", "paused")
+
+
+def build_store_metrics(reading: StoreReading, now: float) -> Iterator[tuple[Family, Values]]:
+    """Build what a reading says. ``now``: monotonic."""
+    backlog, leader = reading.backlog, reading.leader
+
+    def measure_age(since: Instant | None) -> float:
+        return 0.0 if since is None else max(seconds_between(since, backlog.now), 0.0)
+
+    yield names.STORE_READ, [((), reading.seconds)]
+    yield names.STORE_AGE, [((), max(now - reading.at, 0.0))]
+    situations = {
+        "held": backlog.held,
+        "due": backlog.due,
+        "later": backlog.later,
+        "in_convoy": backlog.in_convoy,
+        "error": backlog.error,
+    }
+    yield names.TASKS, [((situation,), count) for situation, count in situations.items()]
+    yield names.TASKS_DUE_AGE, [((), measure_age(backlog.oldest_due_at))]
+    still = {"stopped": backlog.convoys_stopped, "gap": backlog.convoys_in_gap, "parked": backlog.convoys_parked}
+    yield names.CONVOYS_STILL, [((state,), count) for state, count in still.items()]
+    yield names.ALERTS_OPEN, [((), backlog.alerts)]
+    yield names.STATUSES, [((), backlog.statuses)]
+    yield names.STATUSES_AGE, [((), measure_age(backlog.oldest_status_at))]
+    yield names.SCHEDULES_DUE, [((), backlog.schedules_due)]
+    yield names.SCHEDULES_LAG, [((), measure_age(backlog.oldest_schedule_at))]
+    yield names.LEASES_HELD, [((), backlog.leases)]
+    yield names.LEADER_KNOWN, [((), 0 if leader is None else 1)]
+    if leader is not None:
+        yield names.LEADER_TERM, [((), leader.term)]
+    yield names.PROCESSES, [((role,), count) for role, count in reading.processes.items()]
+    yield from _build_agents(reading.agents.agents)
+
+
+def _build_agents(agents: tuple[AgentMetrics, ...]) -> Iterator[tuple[Family, Values]]:
+    of = [((one.app, one.agent), one) for one in agents]
+    yield (
+        names.CALLS,
+        [
+            ((*key, outcome), count)
+            for key, one in of
+            for outcome, count in msgspec.structs.asdict(one.total.outcomes).items()
+        ],
+    )
+    yield (
+        names.CALL_SECONDS,
+        [(key, Histogram(one.total.bounds_seconds, one.total.buckets, one.total.seconds)) for key, one in of],
+    )
+    yield names.AGENT_ATTEMPTS, [(key, one.in_flight) for key, one in of]
+    yield names.REQUESTS, [(key, one.waiting) for key, one in of]
+    yield names.REQUESTS_AGE, [(key, one.oldest_wait_seconds or 0.0) for key, one in of]
+    yield names.BREAKERS, [((*key, state), _count_breakers(one, state)) for key, one in of for state in BREAKER_STATES]
+
+
+def _count_breakers(one: AgentMetrics, state: str) -> int:
+    if state == "paused":
+        return sum(breaker.paused for breaker in one.breakers)
+    return sum(breaker.state == state for breaker in one.breakers)
+
+
+ENDED_STATES = ("processed", "compensated", "error")
+
+
+def build_process_metrics(session: Session) -> Iterator[tuple[Family, Values]]:
+    """Build what this process says of itself, also while its App is not open or the store is silent."""
+    counts = {"engine": session.commit_counts, "submissions": session.submission_counts}
+    node = None if session.node is None else session.node.session
+    yield names.PROCESS, [((session.app, __version__), 1)]
+    yield names.RUNNING, [((), 0 if node is None or node.lost.is_set() else 1)]
+    yield names.COMMIT_COMMANDS, [((kind,), _build_sizes(of)) for kind, of in counts.items()]
+    refused = session.commit_counts.refused + session.submission_counts.refused
+    yield names.REFUSED, [((verdict,), count) for verdict, count in sorted(refused.items())]
+    yield names.ENDED, [((state,), session.commit_counts.ended[state]) for state in ENDED_STATES]
+    yield (
+        names.HTTP_REQUESTS,
+        [((name, str(status)), count) for (name, status), count in sorted(session.http_requests.items())],
+    )
+    yield names.HTTP_PROBLEMS, [((code,), count) for code, count in sorted(session.http_problems.items())]
+    yield names.SUBMISSIONS_WAITING, [((), session.count_submissions_waiting())]
+    if node is not None and node.has_started:
+        yield from _build_node(node)
+
+
+def _build_node(node: NodeSession) -> Iterator[tuple[Family, Values]]:
+    places = node.agents.places
+    yield names.LEASE_TRUSTED, [((), float(node.membership.is_trusted()))]
+    yield names.LEADING, [((), float(node.leader.is_leading()))]
+    yield names.LOOP_ALIVE, [((str(loop),), float(alive)) for loop, alive in node.list_loop_liveness().items()]
+    yield names.COMMANDS_WAITING, [(("engine",), node.committer.on_the_way)]
+    yield names.ATTEMPTS, [((agent,), places.used[agent]) for agent in places.agents]
+    yield names.PLACES, [((agent,), places.count_places(agent)) for agent in places.agents]
+
+
+def _build_sizes(counts: CommitCounts) -> Histogram:
+    """Commits by their commands: the bit length n holds those of at most 2^n - 1 commands."""
+    sizes = list(counts.sizes)
+    bounds = [2.0**length - 1 for length in range(1, len(sizes))]
+    return Histogram(bounds, [*sizes[1:], 0], counts.commands)
+
 
 THREAD_SECONDS_MAX = ANSWER_SECONDS_MAX + 1.0  # what another thread waits for the event loop
 

@@ -14,7 +14,7 @@ import msgspec
 from ..client.agent_metrics import AppMetrics, load_metrics
 from ..core.lease import is_alive
 from ..errors import ArrieroError
-from ..inspection.backlog import Backlog
+from ..inspection.facts import Backlog
 from ..processes import LeaderSurvey
 from ..rate_limited_log import RateLimitedLog
 from ..runtime.settings import ROLES

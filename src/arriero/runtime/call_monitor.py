@@ -8,7 +8,7 @@ import msgspec
 from ..breakers import FAILED_ENDS, CallCounts
 from ..core.agent_metrics import AgentCounts, CountsByAgent, encode_counts, find_minute, may_be_written
 from ..core.breaker import STEPS_IN_A_ROW_MIN
-from ..inspection.agent_metrics import CountsRow
+from ..inspection.facts import CountsRow
 from ..model import MICROSECONDS, Instant, later
 from ..policies import Breaker
 

@@ -10,13 +10,13 @@ from ..answers import Refusal
 from ..breakers import BreakerRow
 from ..core.ledger_batches import ASIDE_MAX, LedgerBatch, LedgerOpened, LedgerTasks, LedgerWritten
 from ..errors import ArrieroError, StoreError
-from ..inspection.agent_metrics import AgentMeasurements, CountsRow
+from ..inspection.facts import AgentMeasurements, CountsRow
 from ..limits import LimitsInUse
 from ..model import Instant, LeaseHolder, LeaseRow, LedgerRow, LedgerState
 from ..tokens import NewToken, TokenRow
 
 if TYPE_CHECKING:  # only who runs an App, or looks at schedules or backlogs, pays for loading these
-    from ..inspection.backlog import Backlog
+    from ..inspection.facts import Backlog
     from ..schedules import DueSchedules, ScheduleApplied, ScheduleCommand, ScheduleRow
 
 CAPABILITY_SECRET = "capability"

@@ -14,7 +14,7 @@ from ..core.lease import TERM_UNKNOWN
 from ..core.limits import decode_begun
 from ..core.schedule_instants import decode_usable
 from ..core.stand_ins import FENCE_UNKNOWN, HOLDER_UNKNOWN
-from ..inspection.agent_metrics import CountsRow
+from ..inspection.facts import CountsRow
 from ..limits import AgentLimitsRow, RateRow, read_limits
 from ..model import INSTANT_END, ConvoyRow, LeaseRow, LedgerRow, TailRow
 from ..processes import ProcessRow

@@ -8,7 +8,20 @@ from ..codec import encode
 from ..declare.attempt import Attempt, StepTry, Undo, current_try
 from ..declare.resources import Resource, open_resources
 from ..model import Instant
-from .inline import run_inline
+
+T = TypeVar("T")
+
+
+def run_inline(asked: Coroutine[Any, Any, T]) -> T:
+    """Carry out a coroutine that waits for nothing."""
+    try:
+        asked.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    asked.close()
+    raise AssertionError("it waits for what only the event loop could bring")
+
 
 R = TypeVar("R")
 _COMPLETE_BY = Instant(4_102_444_800_000_000)  # 2100: hand-made attempts have no deadline of their own

@@ -4,15 +4,25 @@ The event loop only says which span has ended. The rest is made when it is first
 thread of their own: for many spans at once, and not at all for those that a processor drops.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from .sampled_trace import SAMPLED, SampledTrace
-from .spans import EndedSpan
+from .spans import EndedSpan, TaskTrace
+
+SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+
+
+class SampledTrace(NamedTuple):
+    """The trace of a task, with what is decided and made once for all its spans."""
+
+    task: TaskTrace
+    is_sampled: bool
+    state: trace.TraceState | None
+
 
 _SCOPE = InstrumentationScope("arriero")
 _UNSET = trace.Status(trace.StatusCode.UNSET)

@@ -26,8 +26,8 @@ from ..errors import DefinitionError
 from ..model import Instant, TaskRow
 from ..store.contract import StateStore
 from ..trace_context import SpanIds, TraceContext, encode_link, encode_trace_context
-from .sampled_trace import SAMPLED, SampledTrace
 from .spans import TaskTrace, find_attempt_span, find_task_trace, list_ended_spans
+from .task_span import SAMPLED, SampledTrace
 
 logger = logging.getLogger("arriero")
 REMEMBERED_MAX = 10_000  # traces, and attempts whose beginning is known here

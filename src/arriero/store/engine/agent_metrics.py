@@ -5,13 +5,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ...core.agent_metrics import find_first_kept, fold_counts, may_be_written
-from ...inspection.agent_metrics import AgentLoad, AgentMeasurements, CountsRow
+from ...inspection.facts import AgentLoad, AgentMeasurements, CountsRow
 from ...model import Instant
 from ..contract_parts import COUNTED_MAX, FOLDED_AT_ONCE
 from .transactions import Lane, Transactions, UnreadableRows
 
 if TYPE_CHECKING:
-    from ...inspection.backlog import Backlog
+    from ...inspection.facts import Backlog
 
 
 class AgentMetricsRows(UnreadableRows, Protocol):

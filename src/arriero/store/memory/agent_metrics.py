@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ...core.lease import is_held
-from ...inspection.agent_metrics import AgentLoad, CountsRow
-from ...inspection.backlog import Backlog
+from ...inspection.facts import AgentLoad, Backlog, CountsRow
 from ...model import Instant, StepKind, StepState, TaskState, Turn
 from ..engine.agent_metrics import build_loads
 from .rows import MemoryUpkeep

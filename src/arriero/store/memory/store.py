@@ -17,7 +17,7 @@ from ...core.ledger_batches import ASIDE_MAX, LedgerTasks
 from ...epoch import FIRST, describe_epoch_refusal
 from ...errors import ArrieroError, UnreadableRow
 from ...failures import read_task_failure
-from ...inspection.agent_metrics import CountsRow
+from ...inspection.facts import CountsRow
 from ...limits import AgentLimitsRow, RateRow
 from ...model import (
     TASK_ENDED,

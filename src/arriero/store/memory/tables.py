@@ -13,7 +13,7 @@ from ...core.breaker import is_remembered
 from ...core.convoys import Gone, NextUnreadable
 from ...epoch import FIRST
 from ...errors import UnreadableRow
-from ...inspection.agent_metrics import CountsRow
+from ...inspection.facts import CountsRow
 from ...model import (
     STEP_BITS,
     AlertRow,

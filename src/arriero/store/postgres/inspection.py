@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from ...inspection.server_facts import (
+from ...inspection.facts import (
     BLOCKING_SECONDS_MAX,
     OPEN_SECONDS_MAX,
     Listening,

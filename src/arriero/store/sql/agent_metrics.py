@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ...inspection.agent_metrics import AgentLoad, CountsRow
-from ...inspection.backlog import Backlog
+from ...inspection.facts import AgentLoad, Backlog, CountsRow
 from ...model import Instant
 from ..engine.agent_metrics import build_loads
 from .rows import SqlRows

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ...errors import StoreError
-from ...inspection.file_facts import FileFacts
+from ...inspection.facts import FileFacts
 from ..migrate import migrations
 from . import connection as connections
 from .connection import connect, translating

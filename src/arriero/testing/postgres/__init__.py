@@ -9,7 +9,7 @@ A server ends with the process that started it, and leaves no folder. Linux only
 """
 
 from .binaries import installations
-from .failures import NotInstalled, ProgramFailed
+from .programs import NotInstalled, ProgramFailed
 from .server import Server
 
 __all__ = [

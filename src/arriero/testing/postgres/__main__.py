@@ -6,7 +6,7 @@ import sys
 import click
 
 from ...errors import ArrieroError
-from .failures import ProgramFailed
+from .programs import ProgramFailed
 from .server import Server
 
 DATABASE = "arriero"

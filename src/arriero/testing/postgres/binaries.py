@@ -14,7 +14,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from .failures import NotInstalled
+from .programs import NotInstalled
 
 USUAL = 16
 OLDEST_SUPPORTED = 15

@@ -9,8 +9,7 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
-from .failures import ProgramFailed
-from .programs import Way, keep_folder
+from .programs import ProgramFailed, Way, keep_folder
 
 SOCKET_PATH_MAX = 60  # the system allows about 107; below the folder come a server's number and the socket's name
 PORTS = range(20_000, 32_000)  # below those that the system gives to outgoing connections: nobody takes one in passing

@@ -14,8 +14,7 @@ from urllib.parse import quote
 from ...extras import describe_install
 from . import cluster
 from .binaries import binaries_of, choose_version
-from .failures import NotInstalled, ProgramFailed, text_of
-from .programs import Program, Way, send, usual_way
+from .programs import NotInstalled, Program, ProgramFailed, Way, send, text_of, usual_way
 from .scratch import free_port, new_folder
 
 if TYPE_CHECKING:

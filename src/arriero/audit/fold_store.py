@@ -1,5 +1,6 @@
-"""The fold of events about schedules, and their invariants. It computes instants of periods itself; cron lines it does not read."""
+"""The folds of what belongs to no single task: schedules, ledgers, and tokens of the HTTP API."""
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
@@ -15,6 +16,8 @@ from ..events.schedule import (
     ScheduleResumed,
     ScheduleTroubled,
 )
+from ..events.store import LedgerDiscarded, LedgerOpenedEvent, TokenCreated, TokenRevoked
+from .fold import Violation
 
 Convict = Callable[[str, str], None]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -122,3 +125,62 @@ class ScheduleFold:
 def _count(declared: ScheduleDeclared, until: int) -> int:
     """Count the periods that were over at an instant."""
     return max(0, until - declared.anchor) // declared.every
+
+
+class TokenFold:
+    """The fold of all tokens."""
+
+    def __init__(self, convict: Convict) -> None:
+        self._convict = convict
+        self._valid: dict[str, bool] = {}  # by id; False: it was revoked
+
+    def fold(self, actor: str, event: TokenCreated | TokenRevoked) -> None:
+        """Fold one event."""
+        if not actor:
+            self._convict("I59", f"{event.type} of token {event.token} by nobody")
+        if isinstance(event, TokenCreated):
+            if event.token in self._valid:
+                self._convict("I59", f"token {event.token} was created twice")
+            self._valid[event.token] = True
+            return
+        if not event.reason:
+            self._convict("I59", f"token {event.token} was revoked without a reason")
+        if not self._valid.get(event.token):
+            self._convict("I59", f"token {event.token} was revoked, but was not valid")
+        self._valid[event.token] = False
+
+
+class LedgerFold:
+    """The fold of ledgers: the store's own events about them, and the tasks that name one."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[str, int] = {}
+        self.let_go: Counter[str] = Counter()
+        self.violations: list[Violation] = []
+
+    def open(self, event: LedgerOpenedEvent) -> None:
+        """Fold the opening of a ledger: all its tasks are there from now on."""
+        name = event.ledger
+        if name in self.accepted:
+            self._convict("", f"the ledger {name!r} was opened twice")
+        self.accepted[name] = event.accepted
+
+    def discard(self, event: LedgerDiscarded) -> None:
+        """Fold the removal of a ledger before it was opened: none of its tasks was ever there."""
+        name = event.ledger
+        if name in self.accepted:
+            self._convict("", f"the ledger {name!r} was discarded after it had been opened")
+
+    def submit(self, task_id: str, name: str) -> None:
+        """Fold a task that came with the ledger of this name."""
+        if name not in self.accepted:
+            self._convict(task_id, f"submitted with the ledger {name!r}, which was not opened")
+            return
+        self.let_go[name] += 1
+        if self.let_go[name] > self.accepted[name]:
+            self._convict(
+                task_id, f"the ledger {name!r} brought more than the {self.accepted[name]} tasks that it accepted"
+            )
+
+    def _convict(self, task_id: str, detail: str) -> None:
+        self.violations.append(Violation("I5", task_id, detail))
