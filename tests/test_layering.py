@@ -54,6 +54,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("leases",),
     ("config", "config_http", "config_trust", "config_values"),
     ("client", "http", "idempotency", "json_log"),
+    ("operations",),
     ("metrics",),
     ("server",),
     ("__init__", "__main__", "cli", "testing"),

@@ -143,9 +143,9 @@ def test_what_was_set_aside_stands_on_the_board_with_its_reason(keyed: Call) -> 
         (["move-to-head", "customer-7", "order-12", *WHY], "'order-12' is the next already; also allowed: set, skip"),
         (["move-to-head", "customer-7", "doze-2", *WHY], "the task is not in it"),
         (["move-to-head", "customer-7", "nobody", *WHY], "no task 'nobody' in the store sqlite:///"),
-        (["set", "customer-7", *WHY], "Give at least one of --head, --gap and --gap-within"),
+        (["set", "customer-7", *WHY], "Give at least one of head, gap and gap_within"),
         (["set", "customer-7", "--head", "stop", *WHY], "'stop' is not one of 'wait', 'skip', 'park', 'workflow'"),
-        (["set", "customer-7", "--gap-within", "soon", *WHY], "--gap-within: 'soon' is no duration"),
+        (["set", "customer-7", "--gap-within", "soon", *WHY], "'--gap-within': 'soon' is no duration"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

@@ -1,17 +1,14 @@
 """``arriero agent``: how the services of Agents are, and what a person may do to one."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Literal
 
 import click
 import msgspec
 
 from ..breakers import AgentVerb
-from ..client.agents import AgentHandle, AgentView, check_agent_name, choose_app, load_agent_views
+from ..client.agents import AgentView, check_agent_name, load_agent_views
 from ..client.provider_views import ProviderView
-from ..client.verb_commands import check_signature
-from ..errors import InvalidInput, VerbRefused
+from ..errors import InvalidInput
 from ..escaping import shell_word
 from ..events import Event, UnreadableEvent
 from ..events.breaker import EventOfBreaker
@@ -19,20 +16,13 @@ from ..explain.agents import describe_breaker_event
 from ..explain.format import format_count
 from ..explain.limits import format_use
 from ..model import HistoryRow
+from ..operations import agents
 from .agent_metrics import print_calls
-from .near_misses import NearMissGroup
-from .options import format_refusal, json_option, signature_options, store_option
-from .output import format_time, print_json, print_table, print_text, truncate
+from .operation_commands import add_act, add_listing, build_group
+from .options import json_option, store_option
+from .output import format_time, print_json, print_text, truncate
 from .store_events import format_last_events, load_store_stream
-from .stores import open_operator, open_store_to_read
-
-
-class AgentVerbOutcome(msgspec.Struct, frozen=True):
-    """The output of a verb with ``--json``; ``agent``: as it stands now."""
-
-    verb: str
-    outcome: Literal["done"]
-    agent: AgentView
+from .stores import open_store_to_read
 
 
 class ShownAgent(msgspec.Struct, frozen=True):
@@ -42,35 +32,7 @@ class ShownAgent(msgspec.Struct, frozen=True):
     history: tuple[str, ...]
 
 
-@click.group(cls=NearMissGroup, invoke_without_command=True)
-@click.pass_context
-def agent(context: click.Context) -> None:
-    """Look at Agents: whether their services are well, what waits for them; and act on one."""
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
-
-
-# --- looking
-@agent.command("list", short_help="List the Agents, and whether their services are well.")
-@store_option
-@json_option
-def list_agents(store: str | None, as_json: bool) -> None:
-    """List the Agents that processes host, that have requests, or that were called lately, with the state of their breakers.
-
-    closed: calls are made. open: the service is down, and requests wait. half_open: a few calls find out if it is well again.
-    """
-    views = asyncio.run(_load_views(store))
-    if as_json:
-        for view in views:
-            print_json(view)
-        return
-    columns = ("agent", "target", "app", "state", "since", "waiting", "running", "processes", "reason")
-    print_table(columns, list(map(_format_cells, views)))
-
-
-async def _load_views(store: str | None) -> list[AgentView]:
-    async with open_store_to_read(store) as opened:
-        return await load_agent_views(opened)
+agent = build_group("agent", "Look at Agents: whether their services are well, what waits for them; and act on one.")
 
 
 def _format_cells(view: AgentView) -> tuple[str, ...]:
@@ -78,6 +40,12 @@ def _format_cells(view: AgentView) -> tuple[str, ...]:
     counts = (f"{view.waiting:,}", f"{view.running:,}", str(len(view.processes)))
     reason = view.pause_reason if view.paused_at is not None else view.reason
     return (view.agent, view.target, view.app, view.shown, format_time(since), *counts, truncate(reason))
+
+
+COLUMNS = ("agent", "target", "app", "state", "since", "waiting", "running", "processes", "reason")
+add_listing(agent, agents.LIST, COLUMNS, _format_cells)
+for _verb in agents.VERBS:
+    add_act(agent, _verb)
 
 
 @agent.command("show", short_help="Show one Agent: its state, why, what waits, and when a call goes next.")
@@ -201,95 +169,3 @@ def list_commands(view: AgentView, store: str | None) -> list[tuple[str, str]]:
     words += ["--reason", "TEXT"]
     words += ["--store", shell_word(store)] if store is not None and "@" not in store else []
     return [(f"arriero agent {verb} {' '.join(words)}", does) for verb, does in found]
-
-
-# --- acting
-def _verb_command(verb: AgentVerb, short_help: str) -> Callable[[Callable[..., str]], click.Command]:
-    def declare(says: Callable[..., str]) -> click.Command:
-        @agent.command(str(verb), short_help=short_help, help=says.__doc__)
-        @click.argument("name", metavar="AGENT")
-        @click.option("--target", metavar="TARGET", default="", help="Only this part of its service.")
-        @click.option("--app", metavar="NAME", help="Its App; needed only if several Apps have an Agent of the name.")
-        @signature_options("the store's history")
-        @store_option
-        @json_option
-        def run(**given: Any) -> None:
-            _execute(verb, says, **given)
-
-        return run
-
-    return declare
-
-
-@_verb_command(AgentVerb.OPEN, "Make no calls until a person closes it.")
-def open_agent(view: AgentView) -> str:
-    """Open the breaker of an Agent: no call is made until a person closes it. Attempts under way go on to their end."""
-    return f"Agent {format_label(view)} gets no calls until somebody closes it; its requests wait and spend nothing"
-
-
-@_verb_command(AgentVerb.CLOSE, "Make calls as always again, at once.")
-def close_agent(view: AgentView) -> str:
-    """Close the breaker of an Agent: calls are made as always at once, without canaries."""
-    return f"Agent {format_label(view)} gets calls as always"
-
-
-@_verb_command(AgentVerb.PAUSE, "Take no requests until it is resumed.")
-def pause_agent(view: AgentView) -> str:
-    """Pause an Agent: no process takes a request of it until it is resumed. Attempts under way go on to their end.
-
-    If other Agents provide its steps, they take over its requests that were never taken, and those of interchangeable steps.
-    """
-    return f"Agent {format_label(view)} is paused; its requests wait and spend nothing"
-
-
-@_verb_command(AgentVerb.RESUME, "Take requests again.")
-def resume_agent(view: AgentView) -> str:
-    """Resume an Agent that was paused. If its breaker is open, that still holds."""
-    still = "" if view.state == "closed" else f"; its breaker is {view.state}"
-    return f"Agent {format_label(view)} takes requests again{still}"
-
-
-def format_label(view: AgentView) -> str:
-    """Format the name of an Agent with its target, and its App if it has one."""
-    target = f"[{view.target}]" if view.target else ""
-    return f"{view.agent}{target}" + (f" of App {view.app}" if view.app else "")
-
-
-def _execute(
-    verb: AgentVerb,
-    says: Callable[[AgentView], str],
-    *,
-    name: str,
-    target: str,
-    app: str | None,
-    by: str,
-    reason: str,
-    store: str | None,
-    as_json: bool,
-) -> None:
-    """Carry the verb out and tell what came of it. Raises: InvalidInput - a refusal; StoreError."""
-    check_signature(by, reason)
-    check_agent_name(name, target)
-    view = asyncio.run(_operate(verb, name, target, app, by, reason, store))
-    if as_json:
-        print_json(AgentVerbOutcome(verb, "done", view))
-    else:
-        print_text(says(view), hanging=2)
-
-
-async def _operate(
-    verb: AgentVerb, name: str, target: str, app: str | None, by: str, reason: str, store: str | None
-) -> AgentView:
-    async with open_operator(None, store) as operator:
-        views = await load_agent_views(operator.session.store)
-        handle = AgentHandle(operator.session, choose_app(views, name, app), name, target)
-        methods = {
-            AgentVerb.OPEN: handle.open,
-            AgentVerb.CLOSE: handle.close,
-            AgentVerb.PAUSE: handle.pause,
-            AgentVerb.RESUME: handle.resume,
-        }
-        try:
-            return await methods[verb](by=by, reason=reason)
-        except VerbRefused as refused:
-            raise InvalidInput(format_refusal(refused)) from refused

@@ -11,9 +11,10 @@ import msgspec
 from .. import codec
 from ..client.tasks import compute_since
 from ..errors import InvalidInput
+from ..explain.format import format_seconds
 from ..model import Instant, TaskState, later
 from ..store.task_filter import TaskFilter
-from .options import format_seconds, parse_duration, parse_duration_or_instant
+from .options import parse_duration, parse_duration_or_instant
 
 _NAMES = ("workflow", "agent", "step", "ledger")  # checked as ids
 

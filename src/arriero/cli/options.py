@@ -55,11 +55,6 @@ def parse_duration_or_instant(text: str) -> float | datetime:
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when
 
 
-def format_seconds(value: float) -> str:
-    """Format ``90.0`` as ``90 s``, and ``1.5`` as ``1.5 s``."""
-    return repr(value).removesuffix(".0") + " s"
-
-
 def _refuse_empty_store(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value == "":
         raise click.BadParameter("it is empty; name a store, or leave the option out", context, parameter)
@@ -152,7 +147,9 @@ def declare_verb(
 
 
 def format_refusal(refused: VerbRefused) -> str:
-    """A refusal, followed by the other verbs that are allowed, unless its text names them."""
-    others = [verb for verb in refused.allowed if verb != refused.verb]
+    """A refusal, followed by the other verbs that are allowed, unless its text names them; verbs as they are typed."""
+    others = [verb.replace("_", "-") for verb in refused.allowed if verb != refused.verb]
     text = str(refused)
+    for verb in (refused.verb, *refused.allowed):
+        text = text.replace(verb, verb.replace("_", "-"))
     return text if "allowed:" in text or not others else f"{text}; also allowed: {', '.join(others)}"

@@ -11,11 +11,12 @@ from ..core.purging import Named
 from ..declare.attempt import as_datetime
 from ..errors import InvalidInput
 from ..escaping import one_line
+from ..explain.format import format_seconds
 from ..model import Instant, TaskState, later
 from ..store.contract import Purge, PurgeNamed, StateStore
 from ..store.contract_parts import OBSOLETE_AT_ONCE
 from ..store.task_filter import TaskFilter
-from .options import format_seconds, json_option, parse_duration, store_option, yes_option
+from .options import json_option, parse_duration, store_option, yes_option
 from .output import Progress, format_time, print_json
 from .prompts import confirm, count_tasks, print_note, refuse_without_terminal
 from .stores import load_store_configuration, open_store_to_read

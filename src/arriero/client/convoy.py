@@ -13,7 +13,7 @@ from ..commands import OperateConvoy
 from ..errors import InvalidInput, UnknownName, VerbRefused
 from ..explain.convoys import describe_convoy_wait, effective_policy, gap_deadline, standing_since
 from ..failures import read_task_failure
-from ..model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, Instant, Json, Ordering, TaskRow
+from ..model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, Instant, Ordering, TaskRow
 from ..policies import ConvoyPolicy, Duration, check_seconds
 from ..store.contract import ConvoyLoaded, StateStore
 from ..store.readable import faults_of, legible
@@ -48,7 +48,7 @@ class ConvoyView(msgspec.Struct, frozen=True):
         policy: in force for the task whose turn it is or comes next; None: no task is there.
         own_policy: the parts of it that are set here, by name; the others are those of the task's workflow.
         gap_until: until when a gap is waited for before its policy is followed.
-        value: the state of the key, as the workflows of its tasks keep it.
+        value: the state of the key, as JSON values, as the workflows of its tasks keep it.
     """
 
     no: int
@@ -66,7 +66,7 @@ class ConvoyView(msgspec.Struct, frozen=True):
     policy: ConvoyPolicy | None
     own_policy: dict[str, str | float]
     gap_until: datetime | None
-    value: Json
+    value: Any = msgspec.UNSET
 
 
 class ConvoyOutcome(msgspec.Struct, frozen=True):

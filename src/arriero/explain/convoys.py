@@ -1,6 +1,6 @@
 """Texts about convoys that views, explanations and findings share: what a convoy waits for, the place of a task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -8,7 +8,7 @@ from ..core.convoy_policy import resolve_convoy_policy
 from ..escaping import shell_argument
 from ..model import ConvoyRow, ConvoyState, ConvoyVerb, Instant, Ordering, TaskRow, TaskState, Turn, later
 from ..policies import DEFAULT_CONVOY_POLICY, ConvoyPolicy
-from .format import format_count, format_instant
+from .format import format_count, format_instant, format_seconds
 
 RANGES_SHOWN_MAX = 5
 _GAP_EFFECTS = {"wait": "a person is told", "skip": "it is skipped", "park": "the key is parked"}
@@ -58,6 +58,16 @@ def effective_policy(convoy: ConvoyRow, first: TaskRow | None) -> ConvoyPolicy:
     given = {"head": convoy.on_head, "gap": convoy.on_gap, "gap_within": convoy.gap_within}
     own = {name: value for name, value in given.items() if value is not None}
     return msgspec.structs.replace(DEFAULT_CONVOY_POLICY, **own)
+
+
+def format_policy(policy: ConvoyPolicy | None, own: Mapping[str, str | float]) -> str:
+    """Format the policy in force. ``own``: the parts of it that are set for the key, by name."""
+    force = {} if policy is None else {"head": policy.head, "gap": policy.gap, "gap_within": policy.gap_within}
+    parts: list[str] = []
+    for name, value in {**force, **own}.items():
+        shown = format_seconds(value) if isinstance(value, float) else str(value)
+        parts.append(f"{name.replace('_', ' ')} {shown}{' (its own)' if name in own else ''}")
+    return "; ".join([*parts, *(["else that of the workflow of each task"] if policy is None else [])])
 
 
 def gap_deadline(convoy: ConvoyRow, policy: ConvoyPolicy) -> Instant | None:

@@ -121,3 +121,8 @@ def format_bytes(count: int) -> str:
         if amount < 1_000:
             return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
     return f"{amount / 1_000:,.1f} TB"
+
+
+def format_seconds(value: float) -> str:
+    """Format ``90.0`` as ``90 s``, and ``1.5`` as ``1.5 s``."""
+    return repr(value).removesuffix(".0") + " s"

@@ -1,13 +1,11 @@
 """Answers that hold payloads or reasons and are of the server alone."""
 
 from datetime import datetime
-from typing import Literal
 
 import msgspec
 
 from ..client.task_explanation import ShownAct, ShownReason, ShownResult
-
-Payloads = Literal["included", "withheld"]
+from ..operations.declaration import Payloads
 
 
 class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,8 +9,8 @@ from starlette.requests import Request
 
 from ..client.client import Client
 from ..client.session import Session
+from ..operations.declaration import Payloads
 from ..tokens import ANY_REACH, OpenTaskCap, Reach
-from .answers import Payloads
 from .caller_limits import RequestPlace
 from .problems import INVALID_JSON, NOT_OPEN, Problem
 from .reached_store import narrow_store

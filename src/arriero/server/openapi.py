@@ -164,8 +164,8 @@ def _describe_responses(operation: Operation, schema_of: Mapping[str, Any]) -> d
         found[str(status)] = {"description": description}
         if operation.answer is not None:
             media: dict[str, Any] = {"schema": schema_of[_key(operation.answer)]}
-            if operation.answer_example is not None and status == operation.status:
-                media["example"] = operation.answer_example
+            if status == operation.status:
+                media["example"] = operation.example
             found[str(status)]["content"] = {operation.answer_media: media}
     for status, problems in _group_problems(operation).items():
         found[str(status)] = {"$ref": f"#/components/responses/{_name_problems(problems)}"}

@@ -1,6 +1,6 @@
 """Parameters that several routes share: ids in paths, pages of lists, the headers of a submission."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Header, Path, Query
 from pydantic import AfterValidator
@@ -10,6 +10,12 @@ from .paths import read_id
 LIMIT = 50  # things in a page
 LIMIT_MAX = 200
 CURSOR_LENGTH_MAX = 500
+
+
+def describe_id(what: str) -> Any:
+    """Build the type of an id in a path. ``what``: what it is, like "The Agent's name"."""
+    return Annotated[str, Path(description=f"{what}, percent-encoded."), AfterValidator(read_id)]
+
 
 TaskId = Annotated[str, Path(description="The task's business id, percent-encoded."), AfterValidator(read_id)]
 ConvoyKey = Annotated[str, Path(description="The convoy's key, percent-encoded."), AfterValidator(read_id)]

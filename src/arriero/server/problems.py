@@ -244,6 +244,11 @@ _BY_ERROR: tuple[tuple[type[ArrieroError], ProblemType], ...] = (  # the first t
 )
 
 
+def find_problem_type(error: type[ArrieroError]) -> ProblemType:
+    """Find what an error becomes over HTTP."""
+    return next(problem for kind, problem in _BY_ERROR if issubclass(error, kind))
+
+
 def build_problem(error: ArrieroError, session: Session) -> Problem | None:
     """Build the problem of an error that a caller may see; None: it is a bug of ours.
 

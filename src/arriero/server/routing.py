@@ -29,6 +29,7 @@ from .authentication import Authenticator
 from .caller_limits import CallerLimits, CallerPlaces, RequestPlace
 from .calls import Caller, HttpCall
 from .connection_limits import is_kept
+from .examples import build_example
 from .large_json import refuse_doubtful_text
 from .paths import read_id
 from .problems import FORBIDDEN, INVALID_JSON, INVALID_REQUEST, NOT_OPEN, OUT_OF_REACH, Problem, ProblemType
@@ -65,7 +66,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         more_statuses: others that the same answer may have, each with when; they go into the document.
         problems: refusals that this operation can give, beside those of every operation.
         examples: of the body, by name, as plain JSON values.
-        answer_example: of the answer, as plain JSON values.
+        answer_example: of the answer, as plain JSON values; None: one is built from its type.
     """
 
     method: str
@@ -87,6 +88,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     answer_example: Any = None
 
     @property
+    def example(self) -> Any:
+        """An example of the answer, as plain JSON values."""
+        return build_example(self.answer) if self.answer_example is None else self.answer_example
+
+    @property
     def methods(self) -> tuple[str, ...]:
         """The methods that its path takes: HEAD with GET, as RFC 9110 requires, unless the answer is a stream without end."""
         return ("GET", "HEAD") if self.method == "GET" and self.answer_media != EVENT_STREAM else (self.method,)
@@ -99,50 +105,11 @@ class RouteGroup:
         self.name = name
         self.operations: list[Operation] = []
 
-    def operation(
-        self,
-        method: str,
-        path: str,
-        needs: Needs,
-        *,
-        summary: str,
-        body: Any = None,
-        body_max: int | None = None,
-        body_media: str = JSON,
-        streams_body: bool = False,
-        is_narrowed: bool = False,
-        answer: Any = None,
-        answer_media: str = JSON,
-        status: int = 200,
-        more_statuses: Mapping[int, str] = {},
-        problems: Sequence[ProblemType] = (),
-        examples: Mapping[str, Any] = {},
-        answer_example: Any = None,
-    ) -> Callable[[Function], Function]:
+    def operation(self, method: str, path: str, needs: Needs, **described: Any) -> Callable[[Function], Function]:
         """Declare an operation: decorates its function. The arguments are those of ``Operation``."""
 
         def declare(function: Function) -> Function:
-            self.operations.append(
-                Operation(
-                    method=method,
-                    path=path,
-                    needs=needs,
-                    function=function,
-                    summary=summary,
-                    body=body,
-                    body_max=body_max,
-                    body_media=body_media,
-                    streams_body=streams_body,
-                    is_narrowed=is_narrowed,
-                    answer=answer,
-                    answer_media=answer_media,
-                    status=status,
-                    more_statuses=more_statuses,
-                    problems=tuple(problems),
-                    examples=examples,
-                    answer_example=answer_example,
-                )
-            )
+            self.operations.append(Operation(method=method, path=path, needs=needs, function=function, **described))
             return function
 
         return declare

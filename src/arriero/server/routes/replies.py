@@ -19,7 +19,7 @@ from ...client.replies import ASK_SECONDS, ASK_SECONDS_MAX, build_status
 from ...codec import check_id
 from ...errors import StoreError
 from ...model import NUMBER_MAX, StatusRow
-from ..answers import Payloads
+from ...operations.declaration import Payloads
 from ..calls import Call, HttpCall
 from ..number_runs import format_runs, read_runs
 from ..parameters import LIMIT, Limit, QueueName

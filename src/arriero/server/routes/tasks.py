@@ -26,8 +26,9 @@ from ...events import decode_event_fields
 from ...explain.available_actions import AvailableAction
 from ...explain.timeline import IncarnationStart, Timeline
 from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
+from ...operations.declaration import Payloads
 from ...store.contract import Ended
-from ..answers import ActionAnswer, EndAnswer, ExplanationAnswer, Payloads
+from ..answers import ActionAnswer, EndAnswer, ExplanationAnswer
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, open_cursors
 from ..parameters import LIMIT, Cursor, Limit, TaskId

@@ -1,0 +1,190 @@
+"""Builds the commands of declared operations: arguments and options from the fields of a Struct, and the output."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import click
+import msgspec
+
+from ..client.session import Session
+from ..client.verb_commands import check_signature
+from ..errors import InvalidInput, VerbRefused
+from ..operations.declaration import Done, OperationDeclaration
+from .near_misses import NearMissGroup
+from .options import Option, format_refusal, json_option, parse_duration, signature_options, store_option
+from .output import print_json, print_table, print_text
+from .prompts import print_nobody_runs
+from .stores import open_operator
+
+REFUSED = 1
+Cells = Callable[[Any], tuple[str, ...]]
+
+
+def build_group(name: str, text: str) -> click.Group:
+    """Build a group of commands that shows its help when it is called without one."""
+
+    def show_help() -> None:
+        context = click.get_current_context()
+        if context.invoked_subcommand is None:
+            click.echo(context.get_help())
+
+    return NearMissGroup(name, help=text, invoke_without_command=True, callback=show_help)
+
+
+def add_listing(
+    group: click.Group, operation: OperationDeclaration, columns: Sequence[str], format_cells: Cells
+) -> None:
+    """Add the command of a listing. ``format_cells``: the cells of one item."""
+
+    def run(store: str | None, as_json: bool, **given: Any) -> None:
+        async def load(session: Session) -> msgspec.Struct:
+            answer: msgspec.Struct = await operation.function(session, read_arguments(operation.arguments, given))
+            return answer
+
+        answer = asyncio.run(_ask(store, load))
+        if as_json:
+            print_answer(answer)
+        else:
+            print_table(columns, [format_cells(view) for view in getattr(answer, answer.__struct_fields__[0])])
+
+    _add(group, operation, run, build_options(operation.arguments))
+
+
+def add_act(group: click.Group, operation: OperationDeclaration) -> None:
+    """Add the command of an act."""
+    assert operation.subject is not None
+    subject: Option = click.argument("subject", metavar=operation.subject.metavar)
+
+    def run(subject: str, by: str, store: str | None, as_json: bool, **given: Any) -> None:
+        arguments: Any = read_arguments(operation.arguments, given)
+        check_signature(by, arguments.reason)
+
+        async def act(session: Session) -> tuple[Any, str]:
+            try:
+                done = await operation.act(session, subject, by, arguments)
+            except VerbRefused as refused:
+                raise InvalidInput(format_refusal(refused)) from refused
+            return done, await session.describe_missing_scheduler() if operation.needs_scheduler else ""
+
+        done, nobody = asyncio.run(_ask(store, act))
+        print_done(done, as_json=as_json)
+        print_nobody_runs(nobody)
+        if done.is_refused:
+            click.get_current_context().exit(REFUSED)
+
+    _add(group, operation, run, [subject, *build_options(operation.arguments), signature_options(operation.history)])
+
+
+def _add(
+    group: click.Group, operation: OperationDeclaration, run: Callable[..., None], options: Sequence[Option]
+) -> None:
+    command: Callable[..., None] = run
+    decorators: list[Option] = [*options, store_option, json_option]
+    for option in reversed(decorators):
+        command = option(command)
+    text, epilog = operation.function.__doc__, None
+    if operation.states:
+        epilog = f"For {operation.noun}s that are: {', '.join(operation.states)}."
+    declare = click.command(operation.name, short_help=operation.summary, help=text, epilog=epilog)
+    group.add_command(declare(command))
+
+
+async def _ask(store: str | None, ask: Callable[[Session], Any]) -> Any:
+    async with open_operator(None, store) as operator:
+        return await ask(operator.session)
+
+
+def print_answer(answer: msgspec.Struct) -> None:
+    """Print an answer as JSON: a line for each of its items, if it has a list of them in its first field."""
+    first = getattr(answer, answer.__struct_fields__[0])
+    for value in first if isinstance(first, tuple) else (answer,):
+        print_json(value)
+
+
+def print_done(done: Done, *, as_json: bool) -> None:
+    """Print the outcome of an act."""
+    if as_json:
+        print_answer(done.answer)
+        return
+    for text in done.says:
+        print_text(text, hanging=2)
+
+
+# --- options
+def add_options(arguments: type[msgspec.Struct], *, without: Sequence[str] = ()) -> Option:
+    """Build the decorator that adds the options of a Struct to a command."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(build_options(arguments, without=without)):
+            function = option(function)
+        return function
+
+    return add
+
+
+def build_options(arguments: type[msgspec.Struct], *, without: Sequence[str] = ()) -> list[Option]:
+    """Build an option for each field with a default, and an argument for each other one but the reason."""
+    fields = msgspec.structs.fields(arguments)
+    return [_build_option(field) for field in fields if field.name not in ("reason", *without)]
+
+
+_NULL = object()  # the value of an option that stands for None
+
+
+def _build_option(field: msgspec.structs.FieldInfo) -> Option:
+    kind, meta = _split_annotation(field.type)
+    name, extra = "--" + field.name.replace("_", "-"), meta.extra or {}
+    if kind is bool:
+        return click.option(name, field.name, is_flag=True, help=meta.description)
+    parse, metavar, form = _TYPES.get(kind, (click.STRING, field.name.upper(), ""))
+    if words := extra.get("words"):
+        parse, metavar = click.Choice(words), f"[{'|'.join(words)}]"
+    settings: dict[str, Any] = {"metavar": extra.get("metavar") or metavar}
+    if field.required:
+        return click.argument(field.name, type=parse, **settings)
+    if isinstance(field.default, str | int) and field.default != "":
+        settings |= {"default": field.default, "show_default": True}
+    null = extra.get("null")
+    text = (meta.description or "").removesuffix(".") + form + (f"; or {null}." if null and not words else ".")
+    return click.option(name, field.name, type=_read_null(parse, null) if null else parse, help=text, **settings)
+
+
+def _read_null(parse: Callable[[str], Any], null: str) -> Callable[[str], Any]:
+    return lambda text: _NULL if text == null else parse(text)
+
+
+def read_arguments(arguments: type[msgspec.Struct], given: dict[str, Any]) -> Any:
+    """Build the arguments from the options of a command; one that was not given has the default of its field."""
+    return arguments(**{name: None if value is _NULL else value for name, value in given.items() if value is not None})
+
+
+def _split_annotation(annotated: Any) -> tuple[Any, msgspec.Meta]:
+    """Split a type into what it is beside None, and what is said of it."""
+    meta = msgspec.Meta()
+    if get_origin(annotated) is Annotated:
+        annotated, meta = get_args(annotated)
+    kinds = [one for one in get_args(annotated) if one not in (type(None), msgspec.UnsetType)]
+    return (kinds[0] if get_origin(annotated) in (Union, UnionType) and len(kinds) == 1 else annotated), meta
+
+
+def parse_instant(text: str) -> datetime:
+    """Parse an instant in ISO 8601 with a time zone; the type of an argument. Raises BadParameter."""
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no instant; write it like 2026-11-24T03:00+01:00") from None
+    if when.tzinfo is None:
+        raise click.BadParameter(
+            f"{text!r} names no time zone; write it like 2026-11-24T03:00+01:00, or with a Z for UTC"
+        )
+    return when
+
+
+_TYPES: dict[Any, tuple[Any, str, str]] = {  # of options, with what stands for the value, and how it is written
+    float: (parse_duration, "DURATION", "; like 90, 15m, 2h or 1d"),
+    int: (int, "N", ""),
+    datetime: (parse_instant, "INSTANT", "; like 2026-11-24T03:00+01:00"),
+}

@@ -1,0 +1,1 @@
+"""Operations of people and programs, each declared once: its command and its route of the HTTP API are built from the declaration."""

@@ -1,0 +1,70 @@
+"""Examples of answers for the OpenAPI document: each member has the value that its name or its type suggests."""
+
+from datetime import datetime, timedelta
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from ..client.agents import AgentView
+from ..client.convoy import ConvoyView
+from ..client.schedules import AskedRun, ScheduleView
+
+TEXTS: dict[type[msgspec.Struct], dict[str, Any]] = {
+    AgentView: {"agent": "bank", "app": "shop", "state": "closed", "running": 2},
+    ConvoyView: {
+        "no": 1,
+        "key": "customer-7",
+        "state": "open",
+        "waiting_for": "task order-1001",
+        "waiting": 2,
+        "open_task": "order-1001",
+        "next_tasks": ["order-1002", "order-1003"],
+    },
+    ScheduleView: {
+        "name": "nightly",
+        "app": "shop",
+        "workflow": "fulfil",
+        "arguments": None,
+        "cron": "0 3 * * *",
+        "timezone": "UTC",
+        "overlap": "skip",
+        "priority": 5,
+        "declared_in_code": True,
+        "state": "active",
+    },
+    AskedRun: {"at": "2026-11-20T03:00:00Z", "task_id": "shop/nightly@2026-11-20T03:00:00Z", "outcome": "submitted"},
+}
+_ZERO: dict[Any, Any] = {
+    str: "",
+    int: 0,
+    float: 0.0,
+    bool: False,
+    datetime: "2026-11-20T14:15:17.5Z",
+    timedelta: "PT0S",
+    tuple: [],
+    list: [],
+    dict: {},
+}
+
+
+def build_example(of: Any) -> Any:
+    """Build a plain JSON value of a type, as an answer may hold it."""
+    origin = get_origin(of)
+    if origin is Annotated:
+        return build_example(get_args(of)[0])
+    if origin is Literal:
+        return get_args(of)[0]
+    if origin in (Union, UnionType):
+        return None if NoneType in get_args(of) else build_example(get_args(of)[0])
+    if isinstance(of, type) and issubclass(of, msgspec.Struct):
+        values = {name: value for kind in of.__mro__ for name, value in TEXTS.get(kind, {}).items()}
+        return {
+            field.encode_name: values[field.name] if field.name in values else build_example(field.type)
+            for field in msgspec.structs.fields(of)
+            if field.name in values or field.required
+        }
+    if origin is tuple or origin is list:
+        (kind, *_) = get_args(of)
+        return [build_example(kind)] if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else []
+    return _ZERO.get(origin or of)
