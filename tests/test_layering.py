@@ -36,6 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "round_trip",
         "schedules",
         "strict_json",
+        "text",
         "tokens",
         "traceback_capture",
         "trace_context",

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import arriero
 from arriero import Permanent, Transient
-from arriero.captured_tracebacks import CapturedTraceback, Frame
 from arriero.failure_location import (
     find_frame_to_fix,
     find_raising_frame,
@@ -24,7 +23,7 @@ from arriero.failure_location import (
     format_traceback,
     is_expected,
 )
-from arriero.failures import StepFailure, TaskFailure
+from arriero.failures import CapturedTraceback, Frame, StepFailure, TaskFailure
 from arriero.traceback_capture import (
     ERRORS_MAX,
     FRAMES_MAX,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from arriero.explain.format import format_count, format_duration
+from arriero.text.format import format_count, format_duration
 
 from .places import Place
 from .processes import Supervisor

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from arriero.explain.format import format_duration
+from arriero.text.format import format_duration
 
 from .places import Place
 from .processes import RemoteServices

@@ -11,8 +11,8 @@ from typing import Any
 
 from arriero.audit.export import read_export
 from arriero.events import decode_event_fields
-from arriero.explain.format import format_count, format_duration, format_instant
 from arriero.model import HistoryRow, Instant, seconds_between
+from arriero.text.format import format_count, format_duration, format_instant
 
 from .operations import DOWN_CODE
 from .outage import OutageCourse

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from .captured_tracebacks import CapturedError, CapturedTraceback, Frame
+from .failures import CapturedError, CapturedTraceback, Frame
 
 _RELATIONS = {
     "raised": "{error}",

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .captured_tracebacks import CapturedTraceback
+from .failures import CapturedTraceback
 
 
 class StepFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -15,9 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 
-from .captured_tracebacks import CapturedError, CapturedTraceback, Frame
 from .codec import recordable_text
 from .errors import StepError
+from .failures import CapturedError, CapturedTraceback, Frame
 
 ERRORS_MAX = 5  # an exception and those behind it
 FRAMES_MAX = 20  # of all of them together

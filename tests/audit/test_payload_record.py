@@ -15,9 +15,9 @@ from arriero.audit.payload_record import (
     find_step_label,
     list_argument_versions,
 )
-from arriero.explain.format import format_late_answer
 from arriero.history_chain import payload_hash
 from arriero.model import EditRow, HistoryRow, LateAnswerRow, Loaded, StepKind, later
+from arriero.text.format import format_late_answer
 
 
 def edit(before: str | None, after: str | None, number: int = 1, **changes: Any) -> EditRow:

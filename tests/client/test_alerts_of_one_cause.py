@@ -9,7 +9,7 @@ import pytest
 from arriero import Agent, App, Attempt, InvalidInput, Supervision, TaskFailed, testing, workflow
 from arriero.client.diagnosis import diagnose_tasks
 from arriero.core.alerts import Alert
-from arriero.declare.attempt import as_datetime
+from arriero.model.instants import as_datetime
 
 TASKS = 30
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.captured_tracebacks import CapturedError, CapturedTraceback, Frame
 from arriero.core.alert_groups import (
     TASK_IDS_MAX,
     build_group_alert,
@@ -29,6 +28,7 @@ from arriero.core.alerts import (
     sign_message,
 )
 from arriero.errors import InvalidInput
+from arriero.failures import CapturedError, CapturedTraceback, Frame
 from arriero.model import AlertRow, Instant
 
 KEY = bytes(range(24))

@@ -19,9 +19,9 @@ from arriero.core.schedule_instants import (
     iterate_instants,
     list_between,
 )
-from arriero.declare.attempt import as_datetime, as_instant
 from arriero.errors import InvalidInput
 from arriero.model import MICROSECONDS, Instant
+from arriero.model.instants import as_datetime, as_instant
 from arriero.schedules import Timing
 
 NOON = as_instant(datetime(2026, 11, 24, 12, tzinfo=UTC))

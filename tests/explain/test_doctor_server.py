@@ -17,7 +17,6 @@ from arriero.explain.doctor_server import (
     count_required_standbys,
     diagnose_server,
 )
-from arriero.explain.format import format_instant
 from arriero.inspection.facts import (
     BLOCKING_SECONDS_MAX,
     OPEN_SECONDS_MAX,
@@ -28,6 +27,7 @@ from arriero.inspection.facts import (
     TableFacts,
 )
 from arriero.model import later
+from arriero.text.format import format_instant
 
 
 def server(**changes: Any) -> ServerFacts:

@@ -6,11 +6,10 @@ import msgspec
 import pytest
 from core_rows import NOW, step_policy_text, step_row, task_row
 
-from arriero.captured_tracebacks import CapturedError, Frame
 from arriero.commands import GaveUp, RetryAsked
 from arriero.escaping import escape_text
 from arriero.explain.failure_lines import describe_failed_attempt, describe_held_task, describe_lost_attempt
-from arriero.failures import StepFailure, TaskFailure
+from arriero.failures import CapturedError, Frame, StepFailure, TaskFailure
 from arriero.model import StepKind, StepRow, StepState, TaskState, later
 
 LINE = Frame("shop/bank.py", 12, "charge", "reply = client.get(url)")

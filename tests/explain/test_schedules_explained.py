@@ -8,7 +8,6 @@ import pytest
 from core_history import everything
 from msgspec.structs import replace
 
-from arriero.declare.attempt import as_instant
 from arriero.events import read_events
 from arriero.events.schedule import EventOfSchedule, ScheduleDecided
 from arriero.explain.schedules import (
@@ -22,6 +21,7 @@ from arriero.explain.schedules import (
     list_next_runs,
 )
 from arriero.model import MICROSECONDS, Instant, later
+from arriero.model.instants import as_instant
 from arriero.schedules import Overlap, ScheduleDeclaration, ScheduleRow, ScheduleState, Timing, encode_declaration
 
 MADRID = "Europe/Madrid"

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 from core_rows import NOW, step_row
 
-from arriero.captured_tracebacks import CapturedError, Frame
 from arriero.explain.standstills import (
     Standstill,
     add_standstill,
@@ -15,6 +14,7 @@ from arriero.explain.standstills import (
     is_worth_saying,
     read_standstill,
 )
+from arriero.failures import CapturedError, Frame
 from arriero.model import StepRow, later
 from arriero.processes import ProcessAbout
 

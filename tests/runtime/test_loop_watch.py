@@ -11,8 +11,8 @@ import pytest
 from runtime_world import Machine, session_of, until, within
 
 from arriero import Agent, Attempt, Retry, Supervision, TaskFailed, workflow
-from arriero.captured_tracebacks import CapturedError, Frame
 from arriero.explain.standstills import Standstill
+from arriero.failures import CapturedError, Frame
 from arriero.model import Instant, later
 from arriero.runtime.loop_watch import LOOK_SECONDS, NOT_RUN_SECONDS, SEEN_SECONDS, TOLD_SECONDS, Doing, LoopWatch
 

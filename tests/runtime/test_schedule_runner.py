@@ -12,9 +12,9 @@ from store_world import NOON, TestClock
 
 from arriero.answers import Refusal
 from arriero.core.schedules import GRACE_SECONDS, build_run
-from arriero.declare.attempt import as_instant
 from arriero.errors import StoreError
 from arriero.model import MICROSECONDS, Instant, TaskState, later
+from arriero.model.instants import as_instant
 from arriero.policies import Supervision, TaskPolicy
 from arriero.processes import ProcessAbout
 from arriero.runtime import schedule_runner

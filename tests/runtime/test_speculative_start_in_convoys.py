@@ -17,7 +17,7 @@ from arriero import Agent, App, Attempt, Permanent, StoreError, Task, TaskCompen
 from arriero.answers import Answer, Applied, Refusal
 from arriero.commands import Advance, Ahead, AnyCommand, Claim
 from arriero.core.speculative_run import AHEAD_MAX
-from arriero.declare.attempt import as_datetime
+from arriero.model.instants import as_datetime
 from arriero.runtime.convoy_hand_over import ConvoyHandOver
 from arriero.runtime.convoy_yield import ConvoyYield
 from arriero.store.memory import MemoryStore

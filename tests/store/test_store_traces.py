@@ -3,10 +3,9 @@
 import msgspec
 from store_world import NOON, World
 
-from arriero.captured_tracebacks import CapturedError, Frame
 from arriero.commands import Compensate, GaveUp, Hold, RetryAsked
 from arriero.core.alerts import build_alert
-from arriero.failures import StepFailure, TaskFailure
+from arriero.failures import CapturedError, Frame, StepFailure, TaskFailure
 from arriero.model import Instant
 from arriero.store.contract import PurgeNamed
 

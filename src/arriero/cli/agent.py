@@ -13,10 +13,10 @@ from ..escaping import shell_word
 from ..events import Event, UnreadableEvent
 from ..events.breaker import EventOfBreaker
 from ..explain.agents import describe_breaker_event
-from ..explain.format import format_count
 from ..explain.limits import format_use
 from ..model import HistoryRow
 from ..operations import agents
+from ..text.format import format_count
 from .agent_metrics import print_calls
 from .operation_commands import add_act, add_listing, build_group
 from .options import json_option, store_option

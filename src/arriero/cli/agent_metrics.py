@@ -4,7 +4,7 @@ import click
 
 from ..client.agent_metrics import AgentMetrics, RecentCalls
 from ..core.agent_metrics import BOUNDS_SECONDS
-from ..explain.format import format_count, format_duration
+from ..text.format import format_count, format_duration
 
 _COLUMNS = ("last", "calls", "failed", "p50", "p90", "p99")
 

@@ -11,14 +11,14 @@ import msgspec
 from ..client.payload_record import ShownRecord
 from ..client.row_shapes import build_output
 from ..client.task_explanation import ShownAct, ShownReason, ShownResult, list_results, load_explanation
-from ..declare.attempt import as_datetime
 from ..escaping import one_line, shell_word
 from ..explain.available_actions import AvailableAction
-from ..explain.format import format_instant_and_age, format_relative
 from ..explain.task import Explanation
 from ..explain.task_situation import PersonAct
 from ..model import Instant, Loaded
+from ..model.instants import as_datetime
 from ..store.masking import holds_password
+from ..text.format import format_instant_and_age, format_relative
 from .options import json_option, store_option
 from .output import print_json, print_text, print_trace, truncate
 from .payload_record import print_record

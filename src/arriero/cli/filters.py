@@ -11,9 +11,9 @@ import msgspec
 from .. import codec
 from ..client.tasks import compute_since
 from ..errors import InvalidInput
-from ..explain.format import format_seconds
 from ..model import Instant, TaskState, later
 from ..store.task_filter import TaskFilter
+from ..text.format import format_seconds
 from .options import parse_duration, parse_duration_or_instant
 
 _NAMES = ("workflow", "agent", "step", "ledger")  # checked as ids

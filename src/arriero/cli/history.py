@@ -12,10 +12,10 @@ from ..audit.export import TrailerSum, encode_row, encode_trailer, read_export
 from ..errors import MutilatedExport
 from ..escaping import one_line
 from ..events import decode_event_fields
-from ..explain.format import format_duration, format_instant
 from ..explain.timeline import IncarnationStart, Timeline
 from ..model import HistoryRow, Instant, TaskRow
 from ..store.contract import StateStore
+from ..text.format import format_duration, format_instant
 from .layout import wrap
 from .options import json_option, store_option
 from .output import (

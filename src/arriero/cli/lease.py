@@ -12,11 +12,11 @@ from ..errors import InvalidInput
 from ..escaping import shell_word
 from ..events import Event, UnreadableEvent
 from ..events.store import LeaseBroken, LeaseGranted, LeaseLost
-from ..explain.format import format_duration
 from ..explain.leases import describe_lease_event
 from ..leases import Lease, LeaseView, open_lease
 from ..leases.store import build_lease_view, check_name
 from ..store.contract import SUPERVISOR_LEASE, StateStore
+from ..text.format import format_duration
 from .near_misses import NearMissGroup
 from .options import F, json_option, signature_options, store_option
 from .output import format_time, print_json, print_table, print_text

@@ -8,12 +8,12 @@ import msgspec
 from ..client.task_shapes import ListedTask, build_listed_task, name_apps
 from ..client.task_view import read_times
 from ..explain.elapsed import may_have_waited
-from ..explain.format import format_duration
 from ..explain.outages import format_next_attempt, format_short_failure
 from ..inspection.attempts import Retrying
 from ..model import TASK_OPEN, Instant, TaskRow
 from ..store.contract import StateStore
 from ..store.task_filter import TaskFilter
+from ..text.format import format_duration
 from .filters import TaskSelection, filter_options
 from .options import NUMBER, json_option, store_option
 from .output import format_time, format_time_between, print_json, print_table, truncate

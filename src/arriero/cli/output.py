@@ -15,12 +15,12 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from ..captured_tracebacks import CapturedTraceback
-from ..declare.attempt import as_datetime
 from ..escaping import escape_json, escape_text, one_line
-from ..explain.format import format_duration
 from ..failure_location import format_traceback
+from ..failures import CapturedTraceback
 from ..model import Instant
+from ..model.instants import as_datetime
+from ..text.format import format_duration
 from . import layout
 
 PROGRESS_AFTER_SECONDS = 1.0

@@ -7,8 +7,8 @@ import msgspec
 
 from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownRecord, ShownVersion
 from ..escaping import one_line
-from ..explain.format import format_failure_with_line
 from ..failures import read_step_failure
+from ..text.format import format_failure_with_line
 from .output import format_time, truncate
 
 

@@ -7,7 +7,7 @@ import click
 
 from ..errors import InvalidInput
 from ..escaping import one_line
-from ..explain.format import format_count
+from ..text.format import format_count
 
 NOT_DONE = 1  # the exit code when somebody said no, or some were refused
 

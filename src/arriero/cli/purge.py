@@ -8,14 +8,14 @@ import msgspec
 
 from ..client.verb_commands import ACTOR
 from ..core.purging import Named
-from ..declare.attempt import as_datetime
 from ..errors import InvalidInput
 from ..escaping import one_line
-from ..explain.format import format_seconds
 from ..model import Instant, TaskState, later
+from ..model.instants import as_datetime
 from ..store.contract import Purge, PurgeNamed, StateStore
 from ..store.contract_parts import OBSOLETE_AT_ONCE
 from ..store.task_filter import TaskFilter
+from ..text.format import format_seconds
 from .options import json_option, parse_duration, store_option, yes_option
 from .output import Progress, format_time, print_json
 from .prompts import confirm, count_tasks, print_note, refuse_without_terminal

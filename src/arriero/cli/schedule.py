@@ -10,11 +10,9 @@ import msgspec
 from ..client.named_calls import build_call
 from ..client.schedules import ScheduleView, build_schedule_view, choose_app_of_schedule, read_shown_declaration
 from ..client.verb_commands import check_signature
-from ..declare.attempt import as_datetime
 from ..declare.schedules import check_instant
 from ..events import Event, UnreadableEvent
 from ..events.schedule import EventOfSchedule
-from ..explain.format import format_count
 from ..explain.schedules import (
     OVERLAPS,
     describe_schedule_event,
@@ -24,9 +22,11 @@ from ..explain.schedules import (
     name_in_command,
 )
 from ..model import HistoryRow
+from ..model.instants import as_datetime
 from ..operations import schedules
 from ..operations.declaration import Done
 from ..schedules import Overlap, ScheduleRow, Timing
+from ..text.format import format_count
 from .loading import load_app
 from .operation_commands import add_act, add_listing, add_options, build_group, print_done, read_arguments
 from .options import json_option, read_option, signature_options, store_option

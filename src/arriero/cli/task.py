@@ -14,11 +14,11 @@ from ..core.supervision import decode_task_policy
 from ..errors import UnknownTask
 from ..explain.convoys import TasksAhead, format_place
 from ..explain.elapsed import Elapsed
-from ..explain.format import format_duration
 from ..failure_location import format_labelled_location
 from ..model import Loaded, TaskRow, Turn
 from ..store.contract import StateStore
 from ..store.readable import legible_task
+from ..text.format import format_duration
 from .listing import list_tasks
 from .near_misses import NearMissGroup
 from .options import json_option, store_option

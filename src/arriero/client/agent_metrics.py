@@ -18,10 +18,10 @@ from ..core.agent_metrics import (
     find_window_start,
 )
 from ..core.lease import read_process_about
-from ..declare.attempt import as_datetime
 from ..errors import UnknownName
 from ..inspection.facts import AgentLoad, AgentMeasurements
 from ..model import Instant, seconds_between
+from ..model.instants import as_datetime
 from ..processes import ProcessRow
 from ..store.contract import StateStore
 

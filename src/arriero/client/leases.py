@@ -4,11 +4,11 @@ from datetime import datetime
 
 import msgspec
 
-from ..declare.attempt import as_datetime
 from ..errors import DefinitionError
 from ..leases.contract import LeaseView
 from ..leases.mutex import DistributedMutex, OnElected, OnLost
 from ..leases.store import StoreLease, build_lease_view
+from ..model.instants import as_datetime
 from ..policies import Duration
 from ..store.contract import StateStore
 from .session import Session

@@ -12,11 +12,11 @@ from ..audit.payload_record import (
     find_step_label,
     list_argument_versions,
 )
-from ..declare.attempt import as_datetime
-from ..explain.format import format_late_answer
 from ..model import EditRow, HistoryRow, LateAnswerRow, Loaded, seconds_between
+from ..model.instants import as_datetime
 from ..store.contract import StateStore
 from ..store.readable import legible_task
+from ..text.format import format_late_answer
 from .row_shapes import build_output, to_datetime
 
 

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from ..codec import recordable_details, recordable_text, refuse_deep
 from ..core.capabilities import Capability, read_capability, seal_capability
-from ..declare.attempt import as_datetime
 from ..declare.steps import Agent, Step
 from ..errors import AgentRequestRefused, AttemptOver, InvalidInput
 from ..failures import StepFailure
 from ..model import NOT_SAID, StepKind
+from ..model.instants import as_datetime
 from ..policies import check_seconds
 from ..runtime.agent_host import AgentHost
 from ..runtime.agent_requests import RemoteRequest, build_request

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from ..declare.attempt import as_datetime
 from ..errors import StoreError
 from ..model import StatusKind, StatusRow
+from ..model.instants import as_datetime
 from ..runtime.ports import Ports
 from ..store.committer import Committer
 from ..store.contract import StateStore

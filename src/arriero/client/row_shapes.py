@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..declare.attempt import as_datetime
 from ..model import Instant
+from ..model.instants import as_datetime
 
 S = TypeVar("S", bound=msgspec.Struct)
 

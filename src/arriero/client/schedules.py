@@ -9,11 +9,11 @@ import msgspec
 from ..answers import Refusal, Submitted
 from ..core.schedule_instants import iterate_instants
 from ..core.schedules import build_run
-from ..declare.attempt import as_datetime
 from ..declare.schedules import ScheduleOptions, check_instant
 from ..errors import ArrieroError, InvalidInput, UnknownName, VerbRefused
 from ..explain.schedules import NextRun, list_next_runs
 from ..model import Instant
+from ..model.instants import as_datetime
 from ..policies import Duration
 from ..runtime.schedule_runner import list_codes
 from ..schedules import (

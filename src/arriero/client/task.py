@@ -9,10 +9,9 @@ import msgspec
 from ..declare.workflows import WorkflowCall
 from ..errors import NotYetBuilt, TaskCompensated, TaskFailed, UnknownTask
 from ..failure_location import format_location
-from ..failures import read_task_failure
+from ..failures import choose_public_text, read_task_failure
 from ..model import TaskState, Verb
 from ..policies import Duration, check_seconds
-from ..public_texts import choose_public_text
 from ..runtime.code import Code
 from ..store.contract import Ended
 from . import verb_commands

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import msgspec
 
-from ..captured_tracebacks import CapturedTraceback
 from ..explain.task import Explanation, explain
+from ..failures import CapturedTraceback
 from ..model import AlertRow, Instant, Loaded, StepKind, TaskState
 from ..store.contract import StateStore
 from ..store.readable import legible_task

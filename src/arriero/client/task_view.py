@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import msgspec
 
-from ..captured_tracebacks import CapturedTraceback
 from ..codec import decoder
 from ..core.apps import may_run
 from ..core.undo import list_open_compensations
-from ..declare.attempt import as_datetime
 from ..errors import InvalidInput
 from ..explain.convoys import TasksAhead, describe_person_wait, describe_turn_wait, find_tasks_ahead
 from ..explain.elapsed import TaskTimes
 from ..failure_location import format_location
-from ..failures import TaskFailure, read_step_failure, read_task_failure
+from ..failures import CapturedTraceback, TaskFailure, choose_public_text, read_step_failure, read_task_failure
 from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepKind, StepRow, TaskState, Turn
-from ..public_texts import choose_public_text
+from ..model.instants import as_datetime
 from ..runtime.code import Code
 from ..store.contract import StateStore
 from ..store.readable import Fault, format_faults, legible_task

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from ..declare.attempt import as_instant
 from ..errors import InvalidInput
 from ..model import Instant, Loaded, TaskState, Verb, later
+from ..model.instants import as_instant
 from ..policies import Duration, check_seconds
 from ..store.task_filter import TaskFilter
 from . import verb_commands

@@ -19,9 +19,9 @@ from ..core.tokens import (
     find_state,
     format_token,
 )
-from ..declare.attempt import as_datetime
 from ..errors import InvalidInput, UnknownName
 from ..model import Instant
+from ..model.instants import as_datetime
 from ..policies import Duration, check_seconds
 from ..store.contract import StateStore
 from ..tokens import ANY_REACH, NewToken, Reach, TokenRow

@@ -14,12 +14,12 @@ from typing import Literal
 
 import msgspec
 
-from ..captured_tracebacks import CapturedTraceback
-from ..declare.attempt import as_datetime
 from ..errors import InvalidInput
 from ..escaping import escape_text, shell_word
 from ..failure_location import format_location
+from ..failures import CapturedTraceback
 from ..model import AlertRow
+from ..model.instants import as_datetime
 from .alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from .backoff import retry_delay
 from .unreadable_rows import describe_shared_row

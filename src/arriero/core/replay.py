@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from ..codec import error_text, recordable_text, step_error_fields
-from ..declare.attempt import as_datetime
 from ..declare.steps import StepCall
 from ..errors import ForbiddenInWorkflow, Permanent, StepFailed
 from ..failure_location import find_raising_frame
 from ..failures import TaskFailure, read_step_failure
 from ..model import Instant, StepKind, StepRow, StepState, later
+from ..model.instants import as_datetime
 from ..traceback_capture import capture_traceback
 from .replay_hints import suggest_source
 from .workflow_loop import WorkflowLoop

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import islice
 
-from ..declare.attempt import as_datetime, as_instant
 from ..errors import InvalidInput
 from ..model import MICROSECONDS, Instant
+from ..model.instants import as_datetime, as_instant
 from ..schedules import ScheduleDeclaration, Timing, decode_declaration
 
 EVERY_MIN = MICROSECONDS  # a leader that looks more often would do nothing else

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from ..events import Event
 from ..events.task import StatusPublished
-from ..failures import TaskFailure
+from ..failures import TaskFailure, choose_public_text
 from ..model import Instant, StatusKind, StatusRow, TaskRow, TaskState
-from ..public_texts import choose_public_text
 
 STATUS_OF_END: dict[TaskState, StatusKind] = {
     TaskState.PROCESSED: "completed",

@@ -2,7 +2,7 @@
 
 from collections.abc import Coroutine, Mapping
 from contextvars import ContextVar
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -10,20 +10,10 @@ import msgspec
 
 from .. import codec
 from ..model import Instant
+from ..model.instants import as_datetime
 from ..policies import Duration, check_seconds
 
 R_co = TypeVar("R_co", covariant=True)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def as_datetime(instant: Instant) -> datetime:
-    """An instant as an aware datetime in UTC."""
-    return EPOCH + timedelta(microseconds=instant)
-
-
-def as_instant(when: datetime) -> Instant:
-    """The instant of an aware datetime."""
-    return Instant((when - EPOCH) // timedelta(microseconds=1))
 
 
 class AttemptHandle(Protocol):

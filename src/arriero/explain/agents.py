@@ -19,8 +19,8 @@ from ..events.breaker import (
 )
 from ..inspection.attempts import Requests
 from ..model import Instant, StepRow
+from ..text.format import format_count, format_instant, format_instant_and_age, format_relative
 from .doctor import NAMES_SHOWN_MAX, Finding
-from .format import format_count, format_instant, format_instant_and_age, format_relative
 
 
 def describe_breaker_event(event: EventOfBreaker) -> str:

@@ -22,9 +22,9 @@ from ..model import (
     Verb,
     seconds_between,
 )
+from ..text.format import format_instant_and_age, format_step
 from ..verb_rules import VERB_RULES
 from .convoys import would_lose_its_place
-from .format import format_instant_and_age, format_step
 
 ANSWERS_SHOWN_MAX = 5
 

@@ -8,7 +8,7 @@ from ..core.convoy_policy import resolve_convoy_policy
 from ..escaping import shell_argument
 from ..model import ConvoyRow, ConvoyState, ConvoyVerb, Instant, Ordering, TaskRow, TaskState, Turn, later
 from ..policies import DEFAULT_CONVOY_POLICY, ConvoyPolicy
-from .format import format_count, format_instant, format_seconds
+from ..text.format import format_count, format_instant, format_seconds
 
 RANGES_SHOWN_MAX = 5
 _GAP_EFFECTS = {"wait": "a person is told", "skip": "it is skipped", "park": "the key is parked"}

@@ -15,7 +15,7 @@ from ..inspection.facts import FileFacts
 from ..model import TASK_OPEN, AlertRow, Instant, TaskState, seconds_between
 from ..processes import ProcessRow
 from ..store.contract import Survey
-from .format import format_bytes, format_count, format_count_with_verb, format_instant_and_age
+from ..text.format import format_bytes, format_count, format_count_with_verb, format_instant_and_age
 from .liveness import (
     LiveProcesses,
     describe_process,

@@ -18,9 +18,9 @@ from ..inspection.facts import (
 )
 from ..loopback import is_loopback
 from ..model import Instant, later, seconds_between
+from ..text.format import format_bytes, format_count, format_count_with_verb, format_duration, format_instant_and_age
 from ..tokens import TokenRow
 from .doctor import NAMES_SHOWN_MAX, Finding
-from .format import format_bytes, format_count, format_count_with_verb, format_duration, format_instant_and_age
 
 
 def diagnose_unreadable_rows(errors: Sequence[UnreadableRow]) -> list[Finding]:

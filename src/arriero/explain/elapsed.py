@@ -12,7 +12,7 @@ from ..events import Event, UnreadableEvent, read_events
 from ..events.step import CompensationDispatched, StepDispatched
 from ..events.task import OperatorAction, TaskTerminal
 from ..model import HistoryRow, Instant, StepRow, TaskRow, TaskState, Verb, seconds_between
-from .format import format_duration
+from ..text.format import format_duration
 
 SHORT_SECONDS = 60.0  # of what ended sooner after its submission, no wait for a person is worth looking for
 

@@ -2,15 +2,14 @@
 
 import msgspec
 
-from ..captured_tracebacks import CapturedTraceback
 from ..commands import GaveUp, RetryAsked
 from ..core.supervision import read_step_policy
-from ..declare.attempt import as_datetime
 from ..escaping import one_line
 from ..failure_location import find_frame_to_show, format_labelled_location, format_traceback
-from ..failures import StepFailure, TaskFailure
+from ..failures import CapturedTraceback, StepFailure, TaskFailure
 from ..model import Instant, StepKind, StepRow, StepState, TaskRow, seconds_between
-from .format import format_duration, format_failure, format_instant, format_step
+from ..model.instants import as_datetime
+from ..text.format import format_duration, format_failure, format_instant, format_step
 
 MESSAGE_SHOWN_MAX = 300
 DAY_SECONDS = 86_400

@@ -5,8 +5,8 @@ from ..events.store import LeaseBroken, LeaseGranted, LeaseLost
 from ..model import Instant
 from ..processes import LeaderSurvey
 from ..store.contract import Survey
+from ..text.format import format_count, format_instant_and_age
 from .doctor import Finding
-from .format import format_count, format_instant_and_age
 from .liveness import LiveProcesses
 
 

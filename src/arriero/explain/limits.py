@@ -11,8 +11,8 @@ from ..inspection.attempts import Requests
 from ..limits import LimitPolicy, LimitsInUse, read_limits
 from ..model import Instant, StepRow
 from ..processes import ProcessRow
+from ..text.format import format_count, format_relative
 from .doctor import Finding
-from .format import format_count, format_relative
 from .liveness import format_process
 
 FULL_SHOWN_MAX = 3  # limits and keys without room in one finding

@@ -7,7 +7,7 @@ from ..core.apps import may_run
 from ..core.lease import is_alive, read_process_about
 from ..model import NOT_SAID, STEP_PREFIX, Instant
 from ..processes import ProcessRow
-from .format import shorten_process_name
+from ..text.format import shorten_process_name
 
 
 class LiveProcesses:

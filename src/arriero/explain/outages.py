@@ -23,8 +23,7 @@ from ..failures import StepFailure
 from ..inspection.attempts import AttemptEnd, AttemptSurvey, Requests, Retrying
 from ..model import Instant, later, seconds_between
 from ..processes import ProcessRow
-from .doctor import NAMES_SHOWN_MAX, WAIT_SECONDS_MAX, Finding
-from .format import (
+from ..text.format import (
     format_count,
     format_count_with_verb,
     format_duration,
@@ -32,6 +31,7 @@ from .format import (
     format_instant_and_age,
     format_relative,
 )
+from .doctor import NAMES_SHOWN_MAX, WAIT_SECONDS_MAX, Finding
 from .liveness import LiveProcesses
 from .remote_agents import describe_wait_for_programs, is_pulled
 from .routing import describe_lack_of_room

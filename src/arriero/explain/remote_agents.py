@@ -4,7 +4,7 @@ from ..core.lease import read_process_about
 from ..core.room_reports import read_reports
 from ..model import NOT_SAID, Instant, seconds_between
 from ..processes import ProcessRow
-from .format import format_instant_and_age
+from ..text.format import format_instant_and_age
 from .liveness import LiveProcesses, format_process
 from .task_situation import join_names
 

@@ -7,7 +7,7 @@ from ..core.room_reports import survey_hosts
 from ..core.routing import may_move
 from ..model import NOT_SAID, Instant, StepKind, StepRow
 from ..processes import ProcessRow
-from .format import format_count
+from ..text.format import format_count
 
 
 def list_providers(processes: Iterable[ProcessRow], step: StepRow) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from ..core.schedule_instants import (
     load_zone,
 )
 from ..core.schedules import ACTOR, LATE_SECONDS
-from ..declare.attempt import as_datetime, as_instant
 from ..escaping import shell_word
 from ..events.schedule import (
     EventOfSchedule,
@@ -29,9 +28,10 @@ from ..events.schedule import (
     ScheduleTroubled,
 )
 from ..model import MICROSECONDS, Instant, TaskRow, later, seconds_between
+from ..model.instants import as_datetime, as_instant
 from ..schedules import Overlap, ProblemCause, ScheduleDeclaration, ScheduleRow, Timing, read_declaration
+from ..text.format import format_count, format_count_with_verb, format_duration, format_instant
 from .doctor import NAMES_SHOWN_MAX, Finding
-from .format import format_count, format_count_with_verb, format_duration, format_instant
 
 CLOCK_SECONDS_MAX = 60.0  # that the store's clock and this machine's may differ by, before a person is told
 OVERLAPS = {

@@ -11,9 +11,9 @@ from ..limits import LimitsInUse
 from ..model import AlertRow, HistoryRow, Instant, Loaded, TaskState
 from ..processes import ProcessRow
 from ..store.readable import Fault, legible_task
+from ..text.format import format_instant
 from .available_actions import AvailableAction, list_available_actions
 from .convoys import TasksAhead
-from .format import format_instant
 from .liveness import (
     LiveProcesses,
 )

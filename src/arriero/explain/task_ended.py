@@ -13,8 +13,8 @@ from ..model import (
     TaskState,
     Turn,
 )
+from ..text.format import format_count, format_step, format_step_failure
 from .convoys import format_convoy_command, would_lose_its_place
-from .format import format_count, format_step, format_step_failure
 from .task_situation import (
     STEPS_TOLD_MAX,
     Reason,

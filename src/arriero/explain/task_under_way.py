@@ -16,9 +16,9 @@ from ..model import (
     seconds_between,
 )
 from ..processes import ProcessRow
+from ..text.format import format_count, format_step, format_step_failure
 from .agents import describe_wait_behind_breaker
 from .convoys import describe_turn_wait, format_place
-from .format import format_count, format_step, format_step_failure
 from .limits import describe_wait_for_limit
 from .liveness import (
     describe_process,

@@ -70,7 +70,7 @@ from ..events.task import (
 from ..failure_location import find_frame_to_fix, format_frame, is_expected
 from ..failures import read_step_failure, read_task_failure
 from ..model import HistoryRow, Instant, seconds_between
-from .format import (
+from ..text.format import (
     format_count,
     format_failure_with_line,
     format_instant,

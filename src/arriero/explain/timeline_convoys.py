@@ -14,7 +14,7 @@ from ..events.convoy import (
     ConvoyStopped,
     EventOfTurn,
 )
-from .format import format_instant
+from ..text.format import format_instant
 
 
 def describe_turn(event: EventOfTurn) -> str:

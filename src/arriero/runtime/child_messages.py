@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from ..captured_tracebacks import CapturedTraceback
 from ..errors import Cause
+from ..failures import CapturedTraceback
 from ..model import Instant
 
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..explain.format import format_step
 from ..explain.standstills import (
     Standstill,
     add_standstill,
@@ -15,6 +14,7 @@ from ..explain.standstills import (
 )
 from ..model import Instant, StepRow
 from ..rate_limited_log import RateLimitedLog
+from ..text.format import format_step
 from .loop_watch import LOOK_SECONDS, Doing, LoopWatch
 from .membership import Membership
 from .ports import Keeper, Ports

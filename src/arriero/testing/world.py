@@ -18,11 +18,12 @@ from ..config import Configuration
 from ..config_values import PERSONS_MAX
 from ..core.breaker import compute_next_look
 from ..core.supervision import decode_step_policy
-from ..declare.attempt import Attempt, as_datetime
+from ..declare.attempt import Attempt
 from ..declare.steps import Agent, Step
 from ..errors import ArrieroError, InvalidInput, Permanent
 from ..failures import read_step_failure
 from ..model import STEP_OPEN, Instant, StepKind, StepRow, StepState, Verb
+from ..model.instants import as_datetime
 from ..policies import Duration, seconds
 from ..runtime.ports import ChildProcess, Look, ProcessClock
 from ..runtime.settings import ROLES, Settings, check_roles

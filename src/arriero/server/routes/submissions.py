@@ -15,8 +15,7 @@ from ...client.session import Session
 from ...client.submission import SubmitOptions, accept, build_submission
 from ...commands import Submit
 from ...errors import ArrieroError, SequenceUsed, TaskExists
-from ...failures import read_task_failure
-from ...public_texts import choose_public_text
+from ...failures import choose_public_text, read_task_failure
 from ...store.contract import Ended
 from ...trace_context import parse_headers
 from ..answers import EndAnswer

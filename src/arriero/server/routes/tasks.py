@@ -21,11 +21,11 @@ from ...client.task_shapes import (
 from ...client.task_verbs import load_task
 from ...client.task_view import load_tasks_ahead, read_holders, read_times
 from ...codec import check_id
-from ...declare.attempt import as_datetime
 from ...events import decode_event_fields
 from ...explain.available_actions import AvailableAction
 from ...explain.timeline import IncarnationStart, Timeline
 from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
+from ...model.instants import as_datetime
 from ...operations.declaration import Payloads
 from ...store.contract import Ended
 from ..answers import ActionAnswer, EndAnswer, ExplanationAnswer

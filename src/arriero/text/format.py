@@ -2,10 +2,10 @@
 
 import msgspec
 
-from ..declare.attempt import as_datetime
 from ..failure_location import find_frame_to_fix, format_frame, is_expected
 from ..failures import StepFailure
 from ..model import Instant, StepKind, StepRow, seconds_between
+from ..model.instants import as_datetime
 
 TOKEN_LENGTH = 12  # of the random end of a process's name
 TOKEN_SHOWN = 4
