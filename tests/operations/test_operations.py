@@ -5,11 +5,11 @@ import msgspec
 import pytest
 
 from arriero.cli.main import commands
-from arriero.operations import agents, convoys, schedules
+from arriero.operations import agents, convoys, schedules, tokens
 from arriero.operations.declaration import OperationDeclaration
 from arriero.server.routes import GROUPS
 
-OPERATIONS = [agents.LIST, *agents.VERBS, schedules.LIST, *schedules.VERBS, *convoys.VERBS]
+OPERATIONS = [agents.LIST, *agents.VERBS, schedules.LIST, *schedules.VERBS, *convoys.VERBS, tokens.LIST, tokens.REVOKE]
 ROUTES = {(route.method, route.path): route for group in GROUPS for route in group.operations}
 
 

@@ -20,7 +20,7 @@ from ..text.format import format_count
 from .agent_metrics import print_calls
 from .operation_commands import add_act, add_listing, build_group
 from .options import json_option, store_option
-from .output import format_time, print_json, print_text, truncate
+from .output import format_time, print_commands, print_fields, print_history, print_json, print_text, truncate
 from .store_events import format_last_events, load_store_stream
 from .stores import open_store_to_read
 
@@ -87,7 +87,7 @@ def _list_events(rows: list[HistoryRow], view: AgentView) -> tuple[str, ...]:
 
 def _print_agent(shown: ShownAgent, store: str | None) -> None:
     view = shown.agent
-    lines = {
+    fields = {
         "agent": view.agent,
         "target": view.target,
         "app": view.app,
@@ -103,25 +103,15 @@ def _print_agent(shown: ShownAgent, store: str | None) -> None:
         "limits": _format_limits(view),
         "processes": ", ".join(map(str, view.processes)) or "none alive hosts it",
     }
-    for name, value in lines.items():
-        if value:
-            print_text(value, first=f"{name + ':':17}", hanging=17)
+    print_fields(fields, 17)
     if not view.target and view.metrics is not None:
         print_calls(view.metrics)
     if view.providers:
         click.echo("\nAgents that do its steps, and what each gets of new requests now:")
         for one in view.providers:
             print_text(_format_provider(one), first="- ", hanging=2)
-    if shown.history:
-        click.echo("\nwhat happened:")
-        for line in shown.history:
-            print_text(line, first="- ", hanging=2)
-    commands = list_commands(view, store)
-    if commands:
-        click.echo("\nwhat you can do:")
-        for command, does in commands:
-            print_text(f"{does}:", first="- ", hanging=2)
-            click.echo(f"    {command}")
+    print_history(shown.history)
+    print_commands(list_commands(view, store))
     click.echo()
 
 

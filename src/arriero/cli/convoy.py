@@ -12,7 +12,7 @@ from ..explain.convoys import format_policy, format_ranges
 from ..operations import convoys
 from .operation_commands import add_act, build_group
 from .options import NUMBER, json_option, store_option
-from .output import format_time, print_json, print_table, print_text, truncate
+from .output import format_time, print_fields, print_json, print_table, truncate
 from .stores import open_store_to_read
 
 convoy = build_group("convoy", "Look at convoys, the tasks of one key that go one after the other, and act on them.")
@@ -88,7 +88,7 @@ async def _load_view(key: str, limit: int, store: str | None) -> ConvoyView:
 
 
 def _print_view(view: ConvoyView) -> None:
-    lines = {
+    fields = {
         "convoy": f"{view.key} (number {view.no}), ordered by {view.ordering}",
         "state": view.state,
         "since": format_time(view.since),
@@ -101,9 +101,7 @@ def _print_view(view: ConvoyView) -> None:
         "policy": format_policy(view.policy, view.own_policy),
         "value": "" if view.value is None else truncate(msgspec.json.encode(view.value).decode()),
     }
-    for name, value in lines.items():
-        if value:
-            print_text(value, first=f"{name + ':':17}", hanging=17)
+    print_fields(fields, 17)
     if view.set_aside_tasks:
         click.echo()
         print_table(("set aside", "reason"), [(task_id, truncate(reason)) for task_id, reason in view.set_aside_tasks])

@@ -17,9 +17,9 @@ from ..leases import Lease, LeaseView, open_lease
 from ..leases.store import build_lease_view, check_name
 from ..store.contract import SUPERVISOR_LEASE, StateStore
 from ..text.format import format_duration
-from .near_misses import NearMissGroup
+from .operation_commands import build_group
 from .options import F, json_option, signature_options, store_option
-from .output import format_time, print_json, print_table, print_text
+from .output import format_time, print_commands, print_fields, print_history, print_json, print_table, print_text
 from .store_events import format_last_events, load_store_stream
 from .stores import load_store_configuration, open_operator, open_store_to_read, refuse_memory_store
 
@@ -51,12 +51,9 @@ def open_named_lease(name: str, url: str | None) -> Lease:
     return open_lease(chosen, name)
 
 
-@click.group(cls=NearMissGroup, invoke_without_command=True)
-@click.pass_context
-def lease(context: click.Context) -> None:
-    """Look at leases: who leads, under which term, since when; and take one away from its holder."""
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+lease = build_group(
+    "lease", "Look at leases: who leads, under which term, since when; and take one away from its holder."
+)
 
 
 @lease.command("list", short_help="List the leases of the store, and who holds them.")
@@ -97,7 +94,7 @@ def show_lease(name: str, lease: str | None, store: str | None, as_json: bool) -
         print_json(shown)
         return
     view = shown.lease
-    lines = {
+    fields = {
         "lease": view.name,
         "provider": view.provider,
         "holder": view.holder or "nobody",
@@ -107,26 +104,20 @@ def show_lease(name: str, lease: str | None, store: str | None, as_json: bool) -
         "lapses in": "" if view.seconds_left is None else f"{format_duration(view.seconds_left)}, unless it is renewed",
         "broken": f'by {view.broken_by}: "{view.broken_reason}"' if view.broken_by else "",
     }
-    for word, value in lines.items():
-        if value:
-            print_text(value, first=f"{word + ':':11}", hanging=11)
-    if shown.history:
-        click.echo("\nwhat happened:")
-        for line in shown.history:
-            print_text(line, first="- ", hanging=2)
+    print_fields(fields, 11)
+    print_history(shown.history)
     if view.holder and name != SUPERVISOR_LEASE:
-        _print_command(view, lease)
+        print_commands([_choose_command(view, lease)])
 
 
-def _print_command(view: LeaseView, url: str | None) -> None:
-    """Print the command that a person may need next."""
+def _choose_command(view: LeaseView, url: str | None) -> tuple[str, str]:
+    """Choose the command that a person may need next."""
     where = "" if url is None or "@" in url else f" --lease {shell_word(url)}"
     if view.broken_by:
         why, option = "let another one lead now, if its holder is surely dead", " --at-once"
     else:
         why, option = "take it away, if its holder hangs", ""
-    click.echo(f"\nwhat you can do:\n- {why}:")
-    click.echo(f"    arriero lease break {shell_word(view.name)}{option} --reason TEXT{where}")
+    return f"arriero lease break {shell_word(view.name)}{option} --reason TEXT{where}", why
 
 
 async def _load_shown(name: str, url: str | None, store: str | None) -> ShownLease:

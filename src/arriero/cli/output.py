@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -135,6 +135,30 @@ def print_text(text: str, *, first: str = "", hanging: int = 0) -> None:
     """
     line, width = _escape_unencodable(one_line(text)), terminal_width()
     click.echo(first + line if width is None else "\n".join(layout.wrap(line, width, first=first, hanging=hanging)))
+
+
+def print_fields(fields: Mapping[str, str], width: int) -> None:
+    """Print what is there of some fields, each behind its name. ``width``: of the column of names."""
+    for name, value in fields.items():
+        if value:
+            print_text(value, first=f"{name + ':':{width}}", hanging=width)
+
+
+def print_history(lines: Sequence[str]) -> None:
+    """Print what happened to a thing, if anything is known of that."""
+    if lines:
+        click.echo("\nwhat happened:")
+    for line in lines:
+        print_text(line, first="- ", hanging=2)
+
+
+def print_commands(commands: Sequence[tuple[str, str]]) -> None:
+    """Print the commands that would change something, each with what it does."""
+    if commands:
+        click.echo("\nwhat you can do:")
+    for command, does in commands:
+        print_text(f"{does}:", first="- ", hanging=2)
+        click.echo(f"    {command}")
 
 
 def terminal_width() -> int | None:

@@ -30,7 +30,7 @@ from ..text.format import format_count
 from .loading import load_app
 from .operation_commands import add_act, add_listing, add_options, build_group, print_done, read_arguments
 from .options import json_option, read_option, signature_options, store_option
-from .output import format_time, print_json, print_text, truncate
+from .output import format_time, print_commands, print_fields, print_history, print_json, truncate
 from .prompts import print_nobody_runs
 from .store_events import format_last_events, load_store_stream
 from .stores import open_client, open_store_to_read
@@ -109,7 +109,7 @@ def _list_events(rows: list[HistoryRow], of: ScheduleRow) -> tuple[str, ...]:
 
 def _print_schedule(row: ScheduleRow, shown: ShownSchedule, now: datetime) -> None:
     view, declared = shown.schedule, read_shown_declaration(row)
-    lines = {
+    fields = {
         "schedule": f"{view.name} of App {view.app}",
         "submits": f"{view.workflow} {truncate(declared.arguments)}",
         "due": format_timing(declared.timing),
@@ -122,22 +122,14 @@ def _print_schedule(row: ScheduleRow, shown: ShownSchedule, now: datetime) -> No
         "missed runs": format_catch_up(declared),
         "so far": f"{format_count(view.runs, 'run')}, {format_count(view.passed_over, 'instant')} passed over",
     }
-    for name, value in lines.items():
-        if value:
-            print_text(value, first=f"{name + ':':14}", hanging=14)
+    print_fields(fields, 14)
     click.echo("next runs:" if view.next_runs else "next runs:    none")
     for one in view.next_runs:
         reasons = [one.why, "due, and not submitted yet" if one.runs_at <= now else ""]
         why = "; ".join(filter(None, reasons))
         click.echo(f"  {one.at:%a %Y-%m-%d %H:%M:%S %Z}  {format_time(one.runs_at)}{f'  ({why})' if why else ''}")
-    if shown.history:
-        click.echo("\nwhat happened:")
-        for line in shown.history:
-            print_text(line, first="- ", hanging=2)
-    click.echo("\nwhat you can do:")
-    for command, does in _list_commands(row, view):
-        print_text(f"{does}:", first="- ", hanging=2)
-        click.echo(f"    {command}")
+    print_history(shown.history)
+    print_commands(_list_commands(row, view))
     click.echo()
 
 

@@ -4,34 +4,22 @@ import asyncio
 from typing import Any
 
 import click
-import msgspec
 
 from ..client.app import App
 from ..client.tokens import CreatedToken, TokenView
 from ..escaping import one_line
+from ..operations import tokens
 from ..tokens import Scope
-from .near_misses import NearMissGroup
-from .options import json_option, parse_duration, signature_options, store_option
-from .output import format_time, print_json, print_table, print_text
+from .operation_commands import add_act, add_listing, build_group
+from .options import json_option, parse_duration, store_option
+from .output import format_time, print_json
 from .prompts import find_login_name
-from .stores import load_store_configuration, open_client, open_operator
+from .stores import load_store_configuration, open_client
 
 SCOPES = f"{', '.join(Scope)}, agent:NAME, replies:QUEUE, agent:* or replies:*"
 
 
-class TokenShown(msgspec.Struct, frozen=True):
-    """The output of ``token create --json``. ``token``: what its holder sends; it is shown once."""
-
-    token: str
-    about: TokenView
-
-
-@click.group(cls=NearMissGroup, invoke_without_command=True)
-@click.pass_context
-def token(context: click.Context) -> None:
-    """Manage the tokens of the HTTP API: who may do what, and until when."""
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+token = build_group("token", "Manage the tokens of the HTTP API: who may do what, and until when.")
 
 
 @token.command("create", short_help="Create a token. Its secret is shown once.")
@@ -68,7 +56,7 @@ def create_token(
     created = asyncio.run(_create(store, name, by=by or find_login_name(), **options))
     about = created.about
     if as_json:
-        print_json(TokenShown(created.token, about))
+        print_json(created)
         return
     click.echo(created.token)
     until = "never expires" if about.expires_at is None else f"expires at {format_time(about.expires_at)}"
@@ -91,27 +79,6 @@ async def _create(store: str | None, name: str, **options: Any) -> CreatedToken:
         return await operator.tokens.create(name, **options)
 
 
-@token.command("list", short_help="List all tokens, without their secrets.")
-@store_option
-@json_option
-def list_tokens(store: str | None, as_json: bool) -> None:
-    """List the tokens of the store, also those that are revoked or have expired."""
-    views = asyncio.run(_list(store))
-    if as_json:
-        for view in views:
-            print_json(view)
-        return
-    print_table(
-        ("id", "name", "state", "scopes", "restricted to", "created", "by", "expires", "last used", "revoked by"),
-        [_format_cells(view) for view in views],
-    )
-
-
-async def _list(store: str | None) -> list[TokenView]:
-    async with open_operator(None, store) as operator:
-        return await operator.tokens.list()
-
-
 def _format_cells(view: TokenView) -> tuple[str, ...]:
     created, expires, used = map(format_time, (view.created_at, view.expires_at, view.last_used_at))
     revoked = f"{view.revoked_by}: {view.revoked_reason}" if view.revoked_by else ""
@@ -129,23 +96,6 @@ def _format_cells(view: TokenView) -> tuple[str, ...]:
     )
 
 
-@token.command("revoke", short_help="Refuse a token from now on.")
-@click.argument("token_id", metavar="ID")
-@signature_options("the store's history, and with the token")
-@store_option
-@json_option
-def revoke_token(token_id: str, by: str, reason: str, store: str | None, as_json: bool) -> None:
-    """Refuse a token from now on; servers do so within a second. The ID is in `arriero token list` and in the token."""
-    view = asyncio.run(_revoke(token_id, by, reason, store))
-    if as_json:
-        print_json(view)
-        return
-    if (view.revoked_by, view.revoked_reason) != (by, reason):
-        print_text(f'token {view.id} of {view.name} was revoked before, by {view.revoked_by}: "{view.revoked_reason}"')
-        return
-    print_text(f"token {view.id} of {view.name} is revoked; servers refuse it within a second")
-
-
-async def _revoke(token_id: str, by: str, reason: str, store: str | None) -> TokenView:
-    async with open_operator(None, store) as operator:
-        return await operator.tokens.revoke(token_id, by=by, reason=reason)
+COLUMNS = ("id", "name", "state", "scopes", "restricted to", "created", "by", "expires", "last used", "revoked by")
+add_listing(token, tokens.LIST, COLUMNS, _format_cells)
+add_act(token, tokens.REVOKE)

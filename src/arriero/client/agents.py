@@ -20,7 +20,7 @@ from . import verb_commands
 from .agent_limits import LimitView, build_limit_views
 from .agent_metrics import AgentMetrics, MetricsBuilder, find_hosts, sum_up_counts
 from .provider_views import ProviderView, list_provider_views
-from .row_shapes import to_datetime
+from .row_shapes import build_output, to_datetime
 from .session import Session
 
 
@@ -81,20 +81,15 @@ def build_agent_view(
     is_open = row.state is not BreakerState.CLOSED
     ended = row.succeeded + row.failed
     wave = (ended, row.granted - ended, row.wave) if row.state is BreakerState.HALF_OPEN else None
-    return AgentView(
-        agent=row.agent,
-        app=row.app,
-        target=row.target,
-        state=str(row.state),
+    return build_output(
+        AgentView,
+        row,
         since=to_datetime(row.changed_at or None),
         reason=row.reason if is_open else "",
         opened_by=row.opened_by if is_open else "",
         failing_since=to_datetime(row.failing_since) if is_open else None,
         next_call_at=to_datetime(compute_next_look(row, now)),
         canaries=wave,
-        paused_at=to_datetime(row.paused_at),
-        paused_by=row.paused_by,
-        pause_reason=row.pause_reason,
         waiting=sum(load.due for load in loads),
         running=sum(load.running for load in loads),
         processes=tuple(process.process_no for process in processes),

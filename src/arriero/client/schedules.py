@@ -34,7 +34,7 @@ from ..schedules import (
 )
 from ..store.contract import Busy
 from ..store.readable import faults_of, format_faults, legible
-from .row_shapes import to_datetime
+from .row_shapes import build_output, to_datetime
 from .schedule_declarations import check_declaration, report_misfit
 from .session import Session
 from .verb_commands import ACTOR, check_signature
@@ -105,9 +105,9 @@ def build_schedule_view(row: ScheduleRow, count: int = NEXT_SHOWN) -> ScheduleVi
     row = legible(row)
     timing = declared.timing
     is_active = row.state is ScheduleState.ACTIVE and not faults
-    return ScheduleView(
-        name=row.name,
-        app=row.app,
+    return build_output(
+        ScheduleView,
+        row,
         workflow=declared.workflow,
         arguments=msgspec.Raw(declared.arguments.encode()),
         cron=timing.cron,
@@ -120,18 +120,10 @@ def build_schedule_view(row: ScheduleRow, count: int = NEXT_SHOWN) -> ScheduleVi
         priority=declared.priority,
         declared_in_code=declared.source == OF_CODE,
         declared_by=declared.by,
-        state=str(row.state),
         next_runs=tuple(list_next_runs(row, count)) if is_active else (),
         last_run=to_datetime(row.last_at),
-        last_task=row.last_task,
-        runs=row.runs,
-        passed_over=row.passed_over,
         problem=row.problem or (f"its row cannot be read: {format_faults(faults)}" if faults else ""),
-        problem_since=to_datetime(row.problem_since),
         undeclared_since=to_datetime(row.undeclared_at),
-        paused_at=to_datetime(row.paused_at),
-        paused_by=row.paused_by,
-        pause_reason=row.pause_reason,
     )
 
 

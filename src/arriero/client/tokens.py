@@ -21,13 +21,16 @@ from ..core.tokens import (
 )
 from ..errors import InvalidInput, UnknownName
 from ..model import Instant
-from ..model.instants import as_datetime
 from ..policies import Duration, check_seconds
 from ..store.contract import StateStore
 from ..tokens import ANY_REACH, NewToken, Reach, TokenRow
-from .row_shapes import to_datetime
+from .row_shapes import build_output
 from .session import Session
 from .verb_commands import check_signature, check_signer
+
+
+class UnknownToken(UnknownName):
+    """No token has this id; over HTTP a code of its own says so."""
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,22 +74,7 @@ class CreatedToken(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_token_view(row: TokenRow, now: Instant) -> TokenView:
     """Build the view of a token as of an instant."""
-    return TokenView(
-        id=row.token_id,
-        name=row.name,
-        scopes=row.scopes,
-        state=str(find_state(row, now)),
-        created_at=as_datetime(row.created_at),
-        created_by=row.created_by,
-        expires_at=to_datetime(row.expires_at),
-        last_used_at=to_datetime(row.last_used_at),
-        revoked_at=to_datetime(row.revoked_at),
-        revoked_by=row.revoked_by,
-        revoked_reason=row.revoked_reason,
-        apps=row.apps,
-        workflows=row.workflows,
-        open_tasks_max=row.open_tasks_max,
-    )
+    return build_output(TokenView, row, id=row.token_id, state=str(find_state(row, now)))
 
 
 def draw_token() -> TokenParts:
@@ -188,7 +176,7 @@ class Tokens:
         store = self._session.store
         row = await store.revoke_token(check_id(token_id, "id of a token"), by, reason)
         if row is None:
-            raise UnknownName(
+            raise UnknownToken(
                 f"no token has the id {token_id!r} in the store {store.url}; `arriero token list` shows all"
             )
         return build_token_view(row, store.now())

@@ -7,8 +7,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from ..client.agents import AgentView
+from ..client.alerts import AlertCause
 from ..client.convoy import ConvoyView
+from ..client.leases import LeaderView
+from ..client.ledger import Ledger
+from ..client.ledger_views import LedgerView
 from ..client.schedules import AskedRun, ScheduleView
+from ..client.tokens import CreatedToken, TokenView
+from ..core.alerts import Alert
+from ..leases import LeaseView
 
 TEXTS: dict[type[msgspec.Struct], dict[str, Any]] = {
     AgentView: {"agent": "bank", "app": "shop", "state": "closed", "running": 2},
@@ -21,6 +28,29 @@ TEXTS: dict[type[msgspec.Struct], dict[str, Any]] = {
         "open_task": "order-1001",
         "next_tasks": ["order-1002", "order-1003"],
     },
+    TokenView: {
+        "id": "8c1f0a5e9b7d4c32",
+        "name": "ci",
+        "scopes": ["read", "submit"],
+        "state": "valid",
+        "created_by": "ana",
+    },
+    CreatedToken: {"token": "arriero_8c1f0a5e9b7d4c32_..."},
+    LeaseView: {"name": "nightly", "provider": "store", "holder": "worker-1", "term": 3, "duration": 15.0},
+    LeaderView: {"process": "worker-1", "term": 3, "until": "2026-11-20T14:20:17.5Z"},
+    Alert: {"id": "alert-1-open", "task_id": "order-1001", "workflow": "fulfil", "cause": "step", "step": "charge"},
+    AlertCause: {
+        "workflow": "fulfil",
+        "cause": "bug",
+        "code": "bug",
+        "count": 180,
+        "first_task": "order-1001",
+        "reason": "TypeError: a release has a typo",
+        "select": "--state error --workflow fulfil --code bug",
+        "command": "arriero task resubmit --state error --workflow fulfil --code bug",
+    },
+    Ledger: {"accepted": 1},
+    LedgerView: {"ledger": "payroll-11", "state": "done", "written": 3, "accepted": 3, "let_go": 3, "ended": True},
     ScheduleView: {
         "name": "nightly",
         "app": "shop",

@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from ..client.session import Session
+from ..client.tokens import UnknownToken
 from ..errors import (
     ApprovalNeeded,
     ArrieroError,
@@ -189,6 +190,7 @@ UNKNOWN_NAME = declare_problem(
     "The store has nothing of this name",
     "List the resource to see the names that exist.",
 )
+TOKEN_UNKNOWN = declare_problem("token-unknown", 404, "No such token", "Look at the id; `GET /v1/tokens` lists all.")
 VERB_REFUSED = declare_problem(
     "verb-refused",
     409,
@@ -232,6 +234,7 @@ _BY_ERROR: tuple[tuple[type[ArrieroError], ProblemType], ...] = (  # the first t
     (TooManyOpenTasks, TOO_MANY_OPEN_TASKS),
     (UnknownDefinition, UNKNOWN_WORKFLOW),
     (InvalidArguments, INVALID_ARGUMENTS),
+    (UnknownToken, TOKEN_UNKNOWN),
     (UnknownName, UNKNOWN_NAME),
     (ApprovalNeeded, APPROVAL_NEEDED),
     (VerbRefused, VERB_REFUSED),

@@ -58,16 +58,12 @@ class AlertPageAnswer(msgspec.Struct, frozen=True):
     next: str | None
 
 
-EXAMPLE = {"name": "nightly", "provider": "store", "holder": "worker-1", "term": 3, "duration": 15.0}
-
-
 @leases.operation(
     "GET",
     "/v1/leases",
     Needs(Scope.READ),
     summary="List the leases of the store, and who holds them.",
     answer=LeaseListAnswer,
-    answer_example={"leases": [EXAMPLE]},
 )
 async def list_leases(call: Call) -> LeaseListAnswer:
     return LeaseListAnswer(tuple(await call.client.leases()))
@@ -80,7 +76,6 @@ async def list_leases(call: Call) -> LeaseListAnswer:
     summary="A lease: its holder, its term, and since when.",
     answer=LeaseView,
     problems=(UNKNOWN_NAME,),
-    answer_example=EXAMPLE,
 )
 async def show_lease(call: Call, name: LeaseName) -> LeaseView:
     store = call.session.store
@@ -98,7 +93,6 @@ async def show_lease(call: Call, name: LeaseName) -> LeaseView:
     body=BreakLeaseRequest,
     answer=BreakLeaseAnswer,
     examples={"break": {"reason": "worker-1 hangs"}},
-    answer_example={"verb": "break", "outcome": "done", "lease": EXAMPLE},
 )
 async def break_lease(call: Call, name: LeaseName) -> BreakLeaseAnswer:
     asked = call.read(BreakLeaseRequest)
@@ -114,14 +108,6 @@ async def break_lease(call: Call, name: LeaseName) -> BreakLeaseAnswer:
     Needs(Scope.READ),
     summary="The Supervisor that leads now.",
     answer=LeaderAnswer,
-    answer_example={
-        "leader": {
-            "process": "worker-1",
-            "term": 3,
-            "since": "2026-11-20T14:15:17.5Z",
-            "until": "2026-11-20T14:20:17.5Z",
-        }
-    },
 )
 async def show_leader(call: Call) -> LeaderAnswer:
     return LeaderAnswer(await call.client.leader())
@@ -133,24 +119,6 @@ async def show_leader(call: Call) -> LeaderAnswer:
     Needs(Scope.READ),
     summary="The open alerts by cause: how many, since when, and one command for all. Only the first 10,000 are read.",
     answer=AlertCauses,
-    answer_example={
-        "causes": [
-            {
-                "workflow": "fulfil",
-                "cause": "bug",
-                "step": "",
-                "code": "bug",
-                "count": 180,
-                "first_at": "2026-11-20T14:15:17.5Z",
-                "last_at": "2026-11-20T14:16:02.5Z",
-                "first_task": "order-1001",
-                "reason": "TypeError: a release has a typo",
-                "select": "--state error --workflow fulfil --code bug",
-                "command": "arriero task resubmit --state error --workflow fulfil --code bug",
-            }
-        ],
-        "complete": True,
-    },
 )
 async def list_alert_causes(call: Call) -> AlertCauses:
     return await call.client.alert_causes()
@@ -163,23 +131,6 @@ async def list_alert_causes(call: Call) -> AlertCauses:
     summary="List what needs a person, in pages.",
     answer=AlertPageAnswer,
     problems=(CURSOR_INVALID,),
-    answer_example={
-        "alerts": [
-            {
-                "id": "alert-1-open",
-                "task_id": "order-1001",
-                "workflow": "fulfil",
-                "incarnation": 1,
-                "cause": "step",
-                "reason": "charge: declined",
-                "step": "charge",
-                "code": "declined",
-                "state": "open",
-                "opened_at": "2026-11-20T14:15:17.5Z",
-            }
-        ],
-        "next": None,
-    },
 )
 async def list_alerts(
     call: Call,

@@ -61,21 +61,7 @@ class LedgerPageAnswer(msgspec.Struct, frozen=True):
     next: str | None
 
 
-SHOWN_EXAMPLE = {
-    "ledger": "payroll-11",
-    "state": "done",
-    "written": 3,
-    "accepted": 3,
-    "duplicates": 0,
-    "aside": 0,
-    "let_go": 3,
-    "begun_at": "2026-11-20T14:15:17.5Z",
-    "written_at": "2026-11-20T14:15:17.5Z",
-    "opened_at": "2026-11-20T14:15:17.5Z",
-    "ended": True,
-}
 ENTRY_EXAMPLE = {"workflow": "fulfil", "arguments": {"order": {"item": "lamp"}}, "convoy": "customer-7"}
-ANSWER_EXAMPLE = {"accepted": 1, "duplicates": 0, "set_aside": []}
 
 
 def build_entry(session: Session, body: LedgerEntryBody) -> Entry:
@@ -97,7 +83,6 @@ def build_entry(session: Session, body: LedgerEntryBody) -> Entry:
     answer=Ledger,
     problems=(TOO_MANY_OPEN_TASKS,),
     examples={"one": {"entries": [ENTRY_EXAMPLE]}, "set aside": {"entries": [ENTRY_EXAMPLE], "bad": "set_aside"}},
-    answer_example=ANSWER_EXAMPLE,
 )
 async def submit_ledger(call: Call, ledger_id: LedgerId) -> Ledger:
     asked = call.read(LedgerBody)
@@ -128,7 +113,6 @@ async def build_entries(call: HttpCall, bodies: Sequence[LedgerEntryBody]) -> As
     answer=Ledger,
     problems=(TOO_MANY_OPEN_TASKS,),
     examples={"one line": ENTRY_EXAMPLE},
-    answer_example=ANSWER_EXAMPLE,
 )
 async def stream_ledger(
     call: Call,
@@ -203,7 +187,6 @@ async def iterate_lines(request: Request) -> AsyncIterator[bytes]:
     summary="List the ledgers that are not done, or all, in pages.",
     answer=LedgerPageAnswer,
     problems=(CURSOR_INVALID,),
-    answer_example={"ledgers": [SHOWN_EXAMPLE], "next": None},
 )
 async def list_ledgers(
     call: Call,
@@ -229,13 +212,6 @@ async def list_ledgers(
     summary="How far a ledger is, how its tasks stand, and which entries were set aside; the end of all its tasks may be waited for.",
     answer=LedgerView,
     problems=(UNKNOWN_NAME,),
-    answer_example={
-        **SHOWN_EXAMPLE,
-        "tasks": {"processed": 2, "error": 1},
-        "purged": 0,
-        "ended_at": "2026-11-20T14:15:18Z",
-        "set_aside": [],
-    },
 )
 async def show_ledger(
     call: Call,
