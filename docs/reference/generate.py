@@ -16,8 +16,8 @@ from starlette.requests import Request
 
 from arriero import App
 from arriero.audit.check import CHECKED
-from arriero.cli.filters import TaskSelection
 from arriero.cli.main import commands
+from arriero.client.tasks import TaskSelector
 from arriero.config import SETTINGS, Setting, format_setting
 from arriero.metrics import FAMILIES
 from arriero.model import TaskState, Verb
@@ -30,7 +30,7 @@ from arriero.verb_rules import VERB_RULES
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 MADE = "<!-- made by docs/reference/generate.py; edit the code instead -->"
-FILTERED = TaskSelection.__struct_fields__  # told once, under task list
+FILTERED = TaskSelector.__struct_fields__  # told once, under task list
 
 
 def pages() -> dict[Path, str]:

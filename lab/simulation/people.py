@@ -10,7 +10,7 @@ import msgspec
 
 from arriero.audit.check import Violation
 from arriero.breakers import AgentVerb, BreakerRow
-from arriero.client import verb_commands
+from arriero.client import task_verbs
 from arriero.client.replies import Acknowledger, Replies
 from arriero.commands import Operate, OperateAgent
 from arriero.errors import InvalidInput, StoreError
@@ -63,7 +63,7 @@ class People:
             loaded = await self._store.load(task_no)
             if loaded is None:
                 return
-            command = self._command(verb, verb_commands.require_readable(loaded))
+            command = self._command(verb, task_verbs.require_readable(loaded))
             if command is not None:
                 await self._store.apply([command])
         except (StoreError, InvalidInput):
@@ -74,14 +74,14 @@ class People:
         if verb is Verb.EXTEND:
             what = {"within": self.random.uniform(5, 30)}
         elif verb is Verb.RESUBMIT and self.random.random() < 0.5:
-            what = verb_commands.build_edit(loaded, self._world.app.session.codes, {"refuse": False}, None)
+            what = task_verbs.build_edit(loaded, self._world.app.session.codes, {"refuse": False}, None)
         elif verb is Verb.ANSWER:
             step = self._settled_by_hand(loaded)
             if step is None:
                 return None
             is_undo = step.kind is StepKind.COMPENSATION
             what = {"step": step.ordinal, "did_not_happen": not is_undo, "result": "null" if is_undo else None}
-        return verb_commands.build_command(
+        return task_verbs.build_command(
             verb, loaded, self._world.store.store_id, by="ana", reason="she says so", **what
         )
 

@@ -169,7 +169,7 @@ async def test_every_refusal_of_python_is_the_same_over_http(options: dict[str, 
     ],
 )
 async def test_arguments_are_refused_in_the_words_of_the_command_line(workflow: str, arguments: str) -> None:
-    from arriero.client.named_calls import build_call
+    from arriero.client.json_payloads import build_call
 
     shop = ShopApp()
     with pytest.raises(InvalidInput) as refused:

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from ..client.leases import load_lease_views
-from ..client.verb_commands import check_signature
+from ..client.task_verbs import check_signature
 from ..errors import InvalidInput
 from ..escaping import shell_word
 from ..events import Event, UnreadableEvent

@@ -17,7 +17,7 @@ from ..client.app import App
 from ..client.ledger import BATCH, Entry, Ledger, LedgerSubmission
 from ..client.ledger_handle import explain_unknown_end, wait_for_ledger
 from ..client.ledger_views import UNFINISHED, LedgerView, find_ledger, list_ledger_views, load_ledger_view
-from ..client.verb_commands import ACTOR, check_signature
+from ..client.task_verbs import ACTOR, check_signature
 from ..errors import ArrieroError, InvalidInput
 from ..escaping import one_line
 from ..model import LedgerRow, LedgerState, TaskState

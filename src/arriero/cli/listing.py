@@ -7,6 +7,7 @@ import msgspec
 
 from ..client.task_shapes import ListedTask, build_listed_task, name_apps
 from ..client.task_view import read_times
+from ..client.tasks import TaskSelector
 from ..explain.elapsed import may_have_waited
 from ..explain.outages import format_next_attempt, format_short_failure
 from ..inspection.attempts import Retrying
@@ -14,7 +15,7 @@ from ..model import TASK_OPEN, Instant, TaskRow
 from ..store.contract import StateStore
 from ..store.task_filter import TaskFilter
 from ..text.format import format_duration
-from .filters import TaskSelection, filter_options
+from .operation_commands import gather_options
 from .options import NUMBER, json_option, store_option
 from .output import format_time, format_time_between, print_json, print_table, truncate
 from .stores import open_store_to_read
@@ -53,7 +54,7 @@ class TaskPage(msgspec.Struct, frozen=True):
 
 
 @click.command("list", short_help="List tasks, the newest first.")
-@filter_options
+@gather_options(TaskSelector, "which")
 @click.option(
     "--limit",
     metavar="N",
@@ -67,7 +68,7 @@ class TaskPage(msgspec.Struct, frozen=True):
 @store_option
 @json_option
 def list_tasks(
-    which: TaskSelection, limit: int, before: int | None, after: int | None, store: str | None, as_json: bool
+    which: TaskSelector, limit: int, before: int | None, after: int | None, store: str | None, as_json: bool
 ) -> None:
     """List tasks, the newest first, with the last failure of what is tried again.
 
@@ -75,7 +76,7 @@ def list_tasks(
     with the oldest.
     """
     page = PageRequest(after, before, limit)
-    found = asyncio.run(_load_page(store, which, page, with_times=not as_json))
+    found = asyncio.run(_load_page(store, which.check("--"), page, with_times=not as_json))
     tasks = [build_listed_task(row, found.retrying.get(row.task_no)) for row in found.rows]
     if as_json:
         for task in tasks:
@@ -89,10 +90,10 @@ def list_tasks(
         click.echo(f"arriero: {_format_more(found, page)}", err=True)
 
 
-async def _load_page(url: str | None, which: TaskSelection, page: PageRequest, *, with_times: bool) -> TaskPage:
+async def _load_page(url: str | None, which: TaskSelector, page: PageRequest, *, with_times: bool) -> TaskPage:
     async with open_store_to_read(url) as store:
         now = store.now()
-        meant = which.filter(now)
+        meant = which.build_filter(now)
         rows = await _load_rows(store, meant, page)
         retrying = await store.retrying_steps(
             [row.task_no for row in rows if row.state in TASK_OPEN and row.failure_count]

@@ -1,20 +1,29 @@
 """Builds the commands of declared operations: arguments and options from the fields of a Struct, and the output."""
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from datetime import UTC, datetime
+from typing import Any
 
 import click
 import msgspec
 
 from ..client.session import Session
-from ..client.verb_commands import check_signature
+from ..client.task_verbs import check_signature
 from ..errors import InvalidInput, VerbRefused
-from ..operations.declaration import Done, OperationDeclaration
+from ..operations.declaration import Done, OperationDeclaration, split_annotation
+from ..text.format import format_seconds
 from .near_misses import NearMissGroup
-from .options import Option, format_refusal, json_option, parse_duration, signature_options, store_option
+from .options import (
+    Option,
+    format_refusal,
+    json_option,
+    parse_duration,
+    parse_duration_or_instant,
+    signature_options,
+    store_option,
+)
 from .output import print_json, print_table, print_text
 from .prompts import print_nobody_runs
 from .stores import open_operator
@@ -125,6 +134,39 @@ def add_options(arguments: type[msgspec.Struct], *, without: Sequence[str] = ())
     return add
 
 
+def gather_options(arguments: type[msgspec.Struct], name: str) -> Option:
+    """Build the decorator that adds the options of a Struct to a command, whose function gets them as one value."""
+    names = [field.name for field in msgspec.structs.fields(arguments)]
+
+    def gather(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(*positional: Any, **given: Any) -> None:
+            gathered = read_arguments(arguments, {one: given.pop(one) for one in names})
+            function(*positional, **{name: gathered}, **given)
+
+        return add_options(arguments)(run)
+
+    return gather
+
+
+def format_options(given: msgspec.Struct) -> str:
+    """Format the arguments that were given as the options of a command; empty for none."""
+    texts: list[str] = []
+    for field in msgspec.structs.fields(given):
+        name, value = "--" + field.name.replace("_", "-"), getattr(given, field.name)
+        if value is False:
+            texts.append(name.replace("--", "--not-", 1))
+        elif value is True:
+            texts.append(name)
+        elif isinstance(value, float):
+            texts.append(f"{name} {format_seconds(value)}")
+        elif isinstance(value, datetime):
+            texts.append(f"{name} {value.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+        elif value is not None:
+            texts.append(f"{name} {value}")
+    return " ".join(texts)
+
+
 def build_options(arguments: type[msgspec.Struct], *, without: Sequence[str] = ()) -> list[Option]:
     """Build an option for each field with a default, and an argument for each other one but the reason."""
     fields = msgspec.structs.fields(arguments)
@@ -135,8 +177,12 @@ _NULL = object()  # the value of an option that stands for None
 
 
 def _build_option(field: msgspec.structs.FieldInfo) -> Option:
-    kind, meta = _split_annotation(field.type)
+    kind, meta = split_annotation(field.type)
     name, extra = "--" + field.name.replace("_", "-"), meta.extra or {}
+    if kind is bool and field.default is None:
+        return click.option(
+            f"{name}/{name.replace('--', '--not-', 1)}", field.name, default=None, help=meta.description
+        )
     if kind is bool:
         return click.option(name, field.name, is_flag=True, help=meta.description)
     parse, metavar, form = _TYPES.get(kind, (click.STRING, field.name.upper(), ""))
@@ -161,15 +207,6 @@ def read_arguments(arguments: type[msgspec.Struct], given: dict[str, Any]) -> An
     return arguments(**{name: None if value is _NULL else value for name, value in given.items() if value is not None})
 
 
-def _split_annotation(annotated: Any) -> tuple[Any, msgspec.Meta]:
-    """Split a type into what it is beside None, and what is said of it."""
-    meta = msgspec.Meta()
-    if get_origin(annotated) is Annotated:
-        annotated, meta = get_args(annotated)
-    kinds = [one for one in get_args(annotated) if one not in (type(None), msgspec.UnsetType)]
-    return (kinds[0] if get_origin(annotated) in (Union, UnionType) and len(kinds) == 1 else annotated), meta
-
-
 def parse_instant(text: str) -> datetime:
     """Parse an instant in ISO 8601 with a time zone; the type of an argument. Raises BadParameter."""
     try:
@@ -187,4 +224,5 @@ _TYPES: dict[Any, tuple[Any, str, str]] = {  # of options, with what stands for 
     float: (parse_duration, "DURATION", "; like 90, 15m, 2h or 1d"),
     int: (int, "N", ""),
     datetime: (parse_instant, "INSTANT", "; like 2026-11-24T03:00+01:00"),
+    float | datetime: (parse_duration_or_instant, "WHEN", "; like 2h, or 2026-11-20T14:15Z"),
 }

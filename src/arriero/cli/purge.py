@@ -6,7 +6,7 @@ from datetime import datetime
 import click
 import msgspec
 
-from ..client.verb_commands import ACTOR
+from ..client.task_verbs import ACTOR
 from ..core.purging import Named
 from ..errors import InvalidInput
 from ..escaping import one_line

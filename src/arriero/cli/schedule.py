@@ -7,9 +7,9 @@ from typing import Any
 import click
 import msgspec
 
-from ..client.named_calls import build_call
+from ..client.json_payloads import build_call
 from ..client.schedules import ScheduleView, build_schedule_view, choose_app_of_schedule, read_shown_declaration
-from ..client.verb_commands import check_signature
+from ..client.task_verbs import check_signature
 from ..declare.schedules import check_instant
 from ..events import Event, UnreadableEvent
 from ..events.schedule import EventOfSchedule

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from ..client.app_assignment import Assigned, Assignment, assign
-from ..client.verb_commands import ACTOR, check_signature
+from ..client.task_verbs import ACTOR, check_signature
 from ..escaping import one_line
 from .near_misses import NearMissGroup
 from .options import json_option, signature_options, store_option, yes_option

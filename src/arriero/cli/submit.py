@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ..client.app import App
-from ..client.named_calls import build_call
+from ..client.json_payloads import build_call
 from ..client.submission import SubmitOptions
 from ..client.task import Task
 from ..client.task_verbs import load_task

@@ -5,15 +5,15 @@ from typing import Any
 
 import click
 
-from ..client.json_payloads import check_json, check_object
-from ..client.json_verbs import build_answer_from_json, build_edit_from_json
-from ..client.verb_commands import (
+from ..client.json_payloads import build_answer_from_json, build_edit_from_json, check_json, check_object
+from ..client.task_verbs import (
     check_limit,
 )
+from ..client.tasks import TaskSelector
 from ..errors import InvalidInput
 from ..model import Loaded, Verb
 from ..verb_rules import VERB_RULES
-from .filters import filter_options
+from .operation_commands import gather_options
 from .options import (
     Option,
     declare_verb,
@@ -28,7 +28,7 @@ from .stores import load_app_with_types
 from .verb_execution import TaskVerbRequest, execute_verb
 
 _SHARED_OPTIONS: tuple[Option, ...] = (
-    filter_options,
+    gather_options(TaskSelector, "which"),
     signature_options("the task's history"),
     click.option("--dry-run", is_flag=True, help="Only say what would be done, and what would be refused."),
     yes_option("Do not ask before many tasks are changed."),

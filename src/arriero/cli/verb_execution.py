@@ -13,18 +13,19 @@ from ..client.task_shapes import StandingTask, load_standing_task
 from ..client.task_verbs import (
     Acted,
     FieldsBuilder,
+    check_signature,
     load_task,
     load_task_to_act,
     operate_task,
     operate_tasks,
     preview_verb,
 )
-from ..client.verb_commands import check_signature
+from ..client.tasks import TaskSelector
 from ..errors import InvalidInput, VerbRefused
 from ..escaping import shell_argument
 from ..model import Loaded, TaskState, Verb
 from ..verb_rules import VERB_RULES
-from .filters import TaskSelection
+from .operation_commands import format_options
 from .options import format_refusal
 from .output import Progress, print_json, print_text
 from .prompts import NOT_DONE, confirm, count_tasks, print_nobody_runs, print_note
@@ -36,7 +37,7 @@ class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     verb: Verb
     task_id: str | None
-    which: TaskSelection
+    which: TaskSelector
     by: str
     reason: str
     dry_run: bool
@@ -45,7 +46,7 @@ class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool
 
     def __post_init__(self) -> None:
-        filters, verb = str(self.which), self.verb
+        filters, verb = format_options(self.which.check("--")), self.verb
         if self.task_id is None and not filters:
             raise InvalidInput(
                 f"{verb} what? Give the ID of a task, or say what many have in common, like --state error; "
@@ -192,7 +193,7 @@ async def _execute_on_each(
             acted = await operate_tasks(
                 session,
                 request.verb,
-                request.which.filter(session.store.now()),
+                request.which.build_filter(session.store.now()),
                 request.by,
                 request.reason,
                 dry_run=dry_run,
@@ -207,11 +208,12 @@ def _refuse_empty_selection(request: TaskVerbRequest, acted: Acted) -> None:
     """Refuse a filter that no task fits, or whose tasks all have a state that does not allow the verb."""
     if acted.meant:
         return
+    meant = format_options(request.which)
     if not acted.left_out:
-        raise InvalidInput(f"no task fits {request.which}; `arriero task list` takes the same options")
+        raise InvalidInput(f"no task fits {meant}; `arriero task list` takes the same options")
     states = ", ".join(state for of, state in VERB_RULES if of is request.verb)
     raise InvalidInput(
-        f"there is nothing to {request.verb} among what fits {request.which}: {format_left_out(acted)}; {request.verb} is for tasks that"
+        f"there is nothing to {request.verb} among what fits {meant}: {format_left_out(acted)}; {request.verb} is for tasks that"
         f" are {states}"
     )
 

@@ -16,7 +16,7 @@ from ..limits import LimitsInUse
 from ..model import Instant
 from ..processes import ProcessRow
 from ..store.contract import StateStore
-from . import verb_commands
+from . import task_verbs
 from .agent_limits import LimitView, build_limit_views
 from .agent_metrics import AgentMetrics, MetricsBuilder, find_hosts, sum_up_counts
 from .provider_views import ProviderView, list_provider_views
@@ -178,13 +178,13 @@ class AgentHandle:
         return await self._operate(AgentVerb.RESUME, by, reason)
 
     async def _operate(self, verb: AgentVerb, by: str, reason: str) -> AgentView:
-        who, why = verb_commands.check_signature(by, reason)
+        who, why = task_verbs.check_signature(by, reason)
         if verb in (AgentVerb.OPEN, AgentVerb.PAUSE) and self.agent not in {one.name for one in self._session.agents}:
             choose_app(
                 await load_agent_views(self._session.store), self.agent, self._app
             )  # a name with a slip is refused
         command = OperateAgent(
-            actor=verb_commands.ACTOR,
+            actor=task_verbs.ACTOR,
             verb=verb,
             app=self._app,
             agent=self.agent,

@@ -14,7 +14,7 @@ from ..errors import InvalidInput, UnknownTask
 from ..model import NOT_SAID, LedgerRow, LedgerState, TaskRow, TaskState
 from ..store.contract import StateStore
 from ..store.task_filter import TaskFilter
-from . import verb_commands
+from . import task_verbs
 from .session import Session
 
 PAGE = 200  # tasks read, and written, at a time
@@ -70,7 +70,7 @@ async def assign(
 
     Raises: InvalidInput - a bad name, or the App whose tasks are taken is running; StoreError.
     """
-    who, why = verb_commands.check_signature(by, reason)
+    who, why = task_verbs.check_signature(by, reason)
     _refuse_bad(asked)
     store = session.store
     await _refuse_running(store, asked)
@@ -81,7 +81,7 @@ async def assign(
     async for page in _read_pages(store, asked):
         commands = [
             AssignApp(
-                actor=verb_commands.ACTOR,
+                actor=task_verbs.ACTOR,
                 task_no=task.task_no,
                 app=asked.app,
                 from_app=asked.from_app,
@@ -100,7 +100,7 @@ async def assign(
                 done[task.workflow] += 1
         progress(done.total() + len(refused))
     if asked.from_app and asked.workflow is None and not asked.task_ids and not dry_run:
-        actor = f"{verb_commands.ACTOR} {who}"
+        actor = f"{task_verbs.ACTOR} {who}"
         await store.rename_app(asked.from_app, asked.app, done.total(), actor, why)
     return Assigned(dict(sorted(done.items())), tuple(refused))
 
@@ -110,7 +110,7 @@ async def _let_ledgers_go(store: StateStore) -> None:
     for ledger in await store.list_ledgers([LedgerState.OPENED]):
         left: LedgerRow | None = ledger
         while left is not None and left.state is LedgerState.OPENED:
-            left = await store.let_go(left.ledger_no, PAGE, verb_commands.ACTOR)
+            left = await store.let_go(left.ledger_no, PAGE, task_verbs.ACTOR)
 
 
 def _refuse_bad(asked: Assignment) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from .. import codec
 from ..declare.steps import StepCall
 from ..declare.workflows import Workflow, WorkflowCall
-from ..policies import Duration
+from ..policies import Duration, check_seconds
 from ..runtime.code import Code
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
 from .external_transaction import submit_joined
@@ -17,7 +17,7 @@ from .replies import Replies
 from .session import Session
 from .submission import SubmitOptions, accept, build_submission
 from .task import Task
-from .tasks import Tasks, check_criteria
+from .tasks import Tasks, TaskSelector
 
 if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from ..core.alerts import Alert
@@ -167,19 +167,19 @@ class Client:
             ledger: id of the ledger that it came with, from release 0.5 on; its duplicates came before.
         Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
         """
-        criteria = check_criteria(
+        which = TaskSelector(
             state=state,
             workflow=workflow,
             agent=agent,
             step=step,
-            older_than=older_than,
-            since=since,
+            older_than=None if older_than is None else check_seconds(older_than, "older_than"),
+            since=since if since is None or isinstance(since, datetime) else check_seconds(since, "since"),
             code=code,
             text=text,
             paused=paused,
             ledger=ledger,
         )
-        return Tasks(self.session, criteria)
+        return Tasks(self.session, which.check())
 
     def convoy(self, key: str) -> Convoy:
         """A handle of the convoy of a key; nothing is asked of the store yet. Raises InvalidInput - no fit key."""

@@ -17,7 +17,7 @@ from ..model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, Instant
 from ..policies import ConvoyPolicy, Duration, check_seconds
 from ..store.contract import ConvoyLoaded, StateStore
 from ..store.readable import faults_of, legible
-from . import verb_commands
+from . import task_verbs
 from .row_shapes import to_datetime
 from .session import Session
 from .task_verbs import load_task
@@ -238,7 +238,7 @@ class Convoy:
         Returns: as ``set``.
         Raises: as ``set``; UnknownTask.
         """
-        verb_commands.check_signature(by, reason)
+        task_verbs.check_signature(by, reason)
         found = await load_task(self._session, codec.check_id(task_id, "task_id"))
         return await self._operate(ConvoyVerb.MOVE_TO_HEAD, await self._load(), by, reason, task_no=found.task.task_no)
 
@@ -246,9 +246,9 @@ class Convoy:
         self, verb: ConvoyVerb, loaded: ConvoyLoaded, by: str, reason: str, **what: Any
     ) -> ConvoyOutcome:
         """Send a verb. Only a skip is bound to the head or gap that the caller saw, because it names no target itself."""
-        who, why = verb_commands.check_signature(by, reason)
+        who, why = task_verbs.check_signature(by, reason)
         command = OperateConvoy(
-            actor=verb_commands.ACTOR,
+            actor=task_verbs.ACTOR,
             verb=verb,
             convoy_no=loaded.convoy.convoy_no,
             fence=loaded.convoy.fence if verb is ConvoyVerb.SKIP else None,

@@ -1,13 +1,20 @@
 """JSON that people and programs give: refused when it is doubtful, and read as the types that the code declares."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from ..declare.signature import Signature
-from ..errors import InvalidArguments
+from ..declare.steps import Step, StepCall
+from ..declare.workflows import Workflow, WorkflowCall
+from ..errors import InvalidArguments, InvalidInput, UnknownDefinition
+from ..model import STEP_PREFIX, Loaded, StepKind
 from ..plain_values import fill_in_defaults
+from ..runtime.code import Code
 from ..strict_json import refuse_doubtful_json
+from .session import Session
+from .task_verbs import build_answer, build_edit, find_definition, find_edited_definition, find_step, refuse_edits
 
 
 def check_json(text: str, option: str) -> Any:
@@ -44,3 +51,95 @@ def decode_result(signature: Signature, text: str) -> Any:
     value = signature.result(text)
     fill_in_defaults(value)
     return value
+
+
+def build_call(session: Session, name: str, arguments: str, what: str) -> WorkflowCall[Any] | StepCall[Any]:
+    """Build the typed call.
+
+    Args:
+        arguments: the text of a JSON object, by parameter name. ``what``: names it in errors.
+    Raises: UnknownDefinition - the App has none of that name; InvalidArguments - its types refuse them.
+    """
+    definition = find_named_definition(session, name)
+    try:
+        return build_typed_call(definition, check_object(arguments, what))
+    except InvalidArguments:
+        raise
+    except InvalidInput as error:
+        raise InvalidArguments(str(error)) from error
+
+
+def build_named_call(
+    session: Session, name: str, arguments: msgspec.Raw | msgspec.UnsetType
+) -> WorkflowCall[Any] | StepCall[Any]:
+    """Build the typed call that a checked body names. ``arguments`` UNSET: none.
+
+    Raises: UnknownDefinition, InvalidArguments - as ``build_call``.
+    """
+    definition = find_named_definition(session, name)
+    text = "{}" if isinstance(arguments, msgspec.UnsetType) else bytes(arguments).decode()
+    return build_typed_call(definition, require_object(text, "arguments"))
+
+
+def build_typed_call(
+    definition: Workflow[Any, Any] | Step[Any, Any], arguments: str
+) -> WorkflowCall[Any] | StepCall[Any]:
+    """Build the call of a definition from a JSON object that was checked. Raises InvalidArguments."""
+    try:
+        call: WorkflowCall[Any] | StepCall[Any] = definition(**decode_arguments(definition.signature, arguments))
+    except InvalidInput as error:
+        raise InvalidArguments(str(error)) from error
+    return call
+
+
+def find_named_definition(session: Session, name: str) -> Workflow[Any, Any] | Step[Any, Any]:
+    """Find the workflow of that name, else the step; ``step:NAME`` is always the step. Raises UnknownDefinition."""
+    codes = session.codes
+    code = codes.get(name) or codes.get(STEP_PREFIX + name.removeprefix(STEP_PREFIX))
+    if code is None:
+        workflows = sorted(known for known in codes if not known.startswith(STEP_PREFIX))
+        steps = sorted(known.removeprefix(STEP_PREFIX) for known in codes if known.startswith(STEP_PREFIX))
+        raise UnknownDefinition(
+            f"App {session.app} has no workflow or step {name!r}; workflows: {', '.join(workflows) or 'none'}; "
+            f"steps: {', '.join(steps) or 'none'}"
+        )
+    return code.definition
+
+
+# --- verbs
+def build_edit_from_json(
+    session: Session, loaded: Loaded, text: str, step: str | None, *, by: str, reason: str
+) -> dict[str, Any]:
+    """Build the fields of a resubmission with edited arguments, for doors that have no Python.
+
+    Args:
+        text: a JSON object with the arguments by parameter name; those not named stay as they were.
+        step: whose arguments are edited; None: the only failed one, or the task's own.
+    Raises: VerbRefused - the state of the task does not allow it; InvalidInput - the arguments or the step do not fit.
+    """
+    refuse_edits(loaded, session.store.now(), by=by, reason=reason)
+    _, definition = find_edited_definition(loaded, session.codes, step)
+    require_object(text, "arguments")  # only now: the state of the task explains more than a wrong argument
+    return build_edit(loaded, session.codes, decode_arguments(definition.signature, text), step)
+
+
+def build_answer_from_json(
+    codes: Mapping[str, Code], loaded: Loaded, step: str, text: str | None, *, did_not_happen: bool
+) -> dict[str, Any]:
+    """Build the fields of an answer, for doors that have no Python.
+
+    Args:
+        codes: those of the App; none are needed without a result.
+        step: its label, ``undo:LABEL`` for its compensation, or its number.
+        text: the result in JSON; None: none is given.
+    Raises: InvalidInput - no such step, both or neither given, or a result of another type.
+    """
+    result: Any = msgspec.UNSET
+    if text is not None:
+        row = find_step(loaded, step)
+        if row.kind is StepKind.STEP and not did_not_happen:
+            definition = find_definition(codes, STEP_PREFIX + row.name)
+            result = decode_result(definition.signature, text)
+        else:
+            result = msgspec.json.decode(text)
+    return build_answer(loaded, codes, step, result, did_not_happen)

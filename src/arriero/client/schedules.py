@@ -37,7 +37,7 @@ from ..store.readable import faults_of, format_faults, legible
 from .row_shapes import build_output, to_datetime
 from .schedule_declarations import check_declaration, report_misfit
 from .session import Session
-from .verb_commands import ACTOR, check_signature
+from .task_verbs import ACTOR, check_signature
 
 NEXT_SHOWN = 5
 BACKFILL_MAX = 1_000  # runs of one backfill: each is a task

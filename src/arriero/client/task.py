@@ -14,7 +14,7 @@ from ..model import TaskState, Verb
 from ..policies import Duration, check_seconds
 from ..runtime.code import Code
 from ..store.contract import Ended
-from . import verb_commands
+from . import task_verbs
 from .session import Session
 from .task_verbs import load_task, load_task_to_act, operate_task
 from .task_view import TaskView
@@ -125,8 +125,8 @@ class Task(Generic[R_co]):
         loaded = await load_task_to_act(self._session, self.id)
         fields: dict[str, Any] = {}
         if arguments is not None:
-            verb_commands.refuse_edits(loaded, self._session.store.now(), by=by, reason=reason)
-            fields = verb_commands.build_edit(loaded, self._session.codes, arguments, step)
+            task_verbs.refuse_edits(loaded, self._session.store.now(), by=by, reason=reason)
+            fields = task_verbs.build_edit(loaded, self._session.codes, arguments, step)
         await operate_task(self._session, Verb.RESUBMIT, loaded, by, reason, **fields)
 
     async def compensate(self, *, by: str, reason: str) -> None:
@@ -142,7 +142,7 @@ class Task(Generic[R_co]):
 
     async def extend(self, *, by: str, reason: str, within: Duration) -> None:
         """Move its own limit to ``within`` from now; only later, never earlier. Raises: as ``resubmit``."""
-        limit = verb_commands.check_limit(within)
+        limit = task_verbs.check_limit(within)
         await operate_task(
             self._session, Verb.EXTEND, await load_task_to_act(self._session, self.id), by, reason, within=limit
         )
@@ -158,7 +158,7 @@ class Task(Generic[R_co]):
         Raises: as ``resubmit``.
         """
         loaded = await load_task_to_act(self._session, self.id)
-        fields = verb_commands.build_answer(loaded, self._session.codes, step, result, did_not_happen)
+        fields = task_verbs.build_answer(loaded, self._session.codes, step, result, did_not_happen)
         await operate_task(self._session, Verb.ANSWER, loaded, by, reason, **fields)
 
     async def pause(self, *, by: str, reason: str) -> None:

@@ -1,21 +1,210 @@
-"""Carries out a verb of a person on one task, or on each task that a filter names; the same for all doors."""
+"""Carries out a verb of a person on one task, or on each task that a filter names; the same for all interfaces.
+
+The command is built here: the step is found, and edited arguments and answers are checked against the types of the code.
+"""
 
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from ..answers import Refusal
+from .. import codec
+from ..answers import APPROVAL_NEEDED, Refusal
 from ..commands import Operate
+from ..core.verb_guards import list_steps_to_redo, may_edit_all
 from ..core.verb_preview import find_verb_refusal
-from ..errors import InvalidInput, UnknownTask
-from ..model import Loaded, TaskRow, TaskState, Verb
+from ..declare.steps import Step
+from ..declare.workflows import Workflow
+from ..errors import ApprovalNeeded, InvalidInput, UnknownTask, UnreadableRow, VerbRefused
+from ..model import STEP_PREFIX, UNDO_PREFIX, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
+from ..policies import Duration, check_seconds
+from ..runtime.code import Code, OneStep, read_one_step
 from ..store.contract import StateStore
+from ..store.readable import of_task, refuse_unreadable_task
 from ..store.task_filter import ANY_TASK, TaskFilter
 from ..verb_rules import explain_left_out
-from . import verb_commands
 from .session import Session
+
+ACTOR = "operator"
+
+
+def check_signature(by: str, reason: str) -> tuple[str, str]:
+    """Check who asks and why, as every verb carries it. Raises InvalidInput."""
+    for name, value in (("by", by), ("reason", reason)):
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidInput(f"{name} is {value!r}; a verb says who asks for it and why")
+    return check_signer(by, "by"), codec.recordable_text(reason)
+
+
+def check_signer(name: object, what: str) -> str:
+    """Check the name of who signs. Raises InvalidInput."""
+    from ..person_names import check_person  # only who signs pays for loading its tables
+
+    return check_person(name, what)
+
+
+def require_readable(loaded: Loaded) -> Loaded:
+    """Return the task if this release can read all its rows: no verb is judged on part of a task. Raises UnreadableRow."""
+    try:
+        return refuse_unreadable_task(loaded)
+    except UnreadableRow as error:
+        raise of_task(error, loaded.task.task_no, loaded.task.task_id) from error
+
+
+def build_command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason: str, **fields: Any) -> Operate:
+    """Build the command of a verb on a task as it was just read."""
+    task = loaded.task
+    who, why = check_signature(by, reason)
+    return Operate(
+        actor=ACTOR,
+        verb=verb,
+        task_no=task.task_no,
+        incarnation=task.incarnation,
+        by=who,
+        reason=why,
+        store_id=store_id,
+        **fields,
+    )
+
+
+def refuse_edits(loaded: Loaded, now: Instant, *, by: str, reason: str) -> None:
+    """Refuse a resubmission by the task's state first: that explains more than a wrong argument. Raises VerbRefused."""
+    trial = build_command(Verb.RESUBMIT, loaded, "", by=by, reason=reason)
+    refusal = find_verb_refusal(trial, loaded, now)
+    if refusal is None and loaded.task.state is TaskState.ERROR and loaded.task.undoing:
+        refusal = find_verb_refusal(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
+    if refusal is not None:
+        raise_refused(Verb.RESUBMIT, loaded.task.task_id, refusal)
+
+
+def raise_refused(verb: Verb, task_id: str, refusal: Refusal) -> None:
+    """Raise the store's refusal as VerbRefused."""
+    kind = ApprovalNeeded if refusal.verdict == APPROVAL_NEEDED else VerbRefused
+    raise kind(refusal.detail, task_id=task_id, verb=verb, state=refusal.state, allowed=refusal.allowed)
+
+
+def check_limit(within: Duration) -> float:
+    """Check the new limit of ``extend``. Raises InvalidInput."""
+    return check_seconds(within, "within", at_least=0.001)
+
+
+# --- which step
+def find_step(loaded: Loaded, name: str) -> StepRow:
+    """Find a step by its label, ``undo:LABEL`` for a compensation, or by its number in the task. Raises InvalidInput."""
+    steps = [step for step in loaded.life if step.kind is not StepKind.TIMER]
+    found = [step for step in steps if name == _format_name(step)] or [s for s in steps if name == str(s.ordinal)]
+    if not found:
+        names = ", ".join(_format_name(step) for step in steps) or "none yet"
+        raise InvalidInput(f"task {loaded.task.task_id!r} has no step {name!r}; it has {names}")
+    return found[-1]
+
+
+def _format_name(step: StepRow) -> str:
+    return UNDO_PREFIX + step.label if step.kind is StepKind.COMPENSATION else step.label
+
+
+def find_step_to_edit(loaded: Loaded, name: str | None) -> StepRow:
+    """Find the step whose arguments are edited: the named one, else the only one that is done again. Raises InvalidInput."""
+    if name is not None:
+        return find_step(loaded, name)
+    again = list_steps_to_redo(loaded.task, loaded.life) or [
+        step for step in loaded.life if step.kind is StepKind.STEP and step.state is StepState.WITHDRAWN
+    ]
+    if len(again) != 1:
+        names = ", ".join(step.label for step in again) or "none"
+        raise InvalidInput(
+            f"task {loaded.task.task_id!r}: name the step whose arguments are edited (step=, or --at-step); done again are: {names}"
+        )
+    return again[0]
+
+
+# --- edited arguments and answers, checked against the code's types
+def build_edit(
+    loaded: Loaded, codes: Mapping[str, Code], arguments: Mapping[str, Any], step: str | None
+) -> dict[str, Any]:
+    """Build ``step`` and ``arguments`` of a resubmission with edited arguments.
+
+    Args:
+        arguments: by parameter name; those not named stay as they were.
+        step: None: the only failed one; or, of a task that was undone or has asked for no step, its workflow's own
+            arguments.
+    Raises: InvalidInput - no such step or parameter, or a value its type refuses.
+    """
+    row, definition = find_edited_definition(loaded, codes, step)
+    if row is not None:
+        return {"step": row.ordinal, "arguments": _merge_arguments(definition, row.arguments, arguments)}
+    if isinstance(definition, Workflow):
+        return {"arguments": _merge_arguments(definition, loaded.arguments, arguments)}
+    one = read_one_step(loaded.arguments)
+    text = _merge_arguments(definition, bytes(one.arguments).decode(), arguments)
+    return {"arguments": msgspec.json.encode(OneStep(msgspec.Raw(text.encode()), one.options)).decode()}
+
+
+def find_edited_definition(
+    loaded: Loaded, codes: Mapping[str, Code], step: str | None
+) -> tuple[StepRow | None, Workflow[Any, Any] | Step[Any, Any]]:
+    """Find what a resubmission edits: the row and definition of a step, or the task's own definition without a row.
+
+    Raises: InvalidInput - no such step, several, or its code is not here.
+    """
+    if step is None and may_edit_all(loaded.task, loaded.life):
+        return None, find_definition(codes, loaded.task.workflow)
+    row = find_step_to_edit(loaded, step)
+    return row, find_definition(codes, STEP_PREFIX + row.name)
+
+
+def find_definition(codes: Mapping[str, Code], name: str) -> Workflow[Any, Any] | Step[Any, Any]:
+    """Find the code under a name of ``codes``. Raises InvalidInput - it is not here."""
+    code = codes.get(name)
+    if code is None:
+        kind = "step" if name.startswith(STEP_PREFIX) else "workflow"
+        raise InvalidInput(
+            f"{kind} {name.removeprefix(STEP_PREFIX)!r} is not in this App: its types are not known here"
+        )
+    return code.definition
+
+
+def _merge_arguments(
+    definition: Workflow[Any, Any] | Step[Any, Any], recorded: str, arguments: Mapping[str, Any]
+) -> str:
+    """Replace some recorded arguments. Returns them as the definition's own call would record them."""
+    if not isinstance(arguments, Mapping) or not arguments:
+        raise InvalidInput("arguments must be given by parameter name, at least one, like {'order': order}")
+    signature = definition.signature
+    try:
+        kept = signature.arguments(recorded, are_all=False)
+    except InvalidInput:  # they do not fit: then those that are given must be all there are
+        kept = {}
+    return signature.bind((), {**kept, **arguments})
+
+
+def build_answer(
+    loaded: Loaded, codes: Mapping[str, Code], step: str, result: Any, did_not_happen: bool
+) -> dict[str, Any]:
+    """Build the fields of ``answer``: the step, and its result as JSON text.
+
+    Args:
+        result: of the type the step declares; UNSET: none is given.
+    Raises: InvalidInput - no such step, both or neither given, or a result of another type.
+    """
+    row = find_step(loaded, step)
+    is_given = result is not msgspec.UNSET
+    if did_not_happen:
+        if is_given:
+            raise InvalidInput("give either a result or did_not_happen, not both")
+        return {"step": row.ordinal, "did_not_happen": True}
+    if row.kind is StepKind.COMPENSATION:
+        if is_given and result is not None:
+            raise InvalidInput(f"{_format_name(row)} is a compensation and has no result: leave it out")
+        return {"step": row.ordinal, "result": "null"}
+    if not is_given:
+        raise InvalidInput(
+            f"give the result of step {row.label}, or say that it did not happen (did_not_happen, or --did-not-happen)"
+        )
+    definition = find_definition(codes, STEP_PREFIX + row.name)
+    return {"step": row.ordinal, "result": definition.signature.encode_result(result)}
+
 
 PAGE = 200  # tasks read, and verbs written, at a time
 
@@ -33,22 +222,22 @@ async def load_task(session: Session, task_id: str) -> Loaded:
 
 async def load_task_to_act(session: Session, task_id: str) -> Loaded:
     """The task, if a verb can be judged on it. Raises UnknownTask, UnreadableRow, StoreError."""
-    return verb_commands.require_readable(await load_task(session, task_id))
+    return require_readable(await load_task(session, task_id))
 
 
 async def operate_task(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> None:
     """Carry out a verb on a task as it was just seen. Raises VerbRefused, InvalidInput, StoreError."""
-    command = verb_commands.build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
+    command = build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
     (answer,) = await session.operate([command])
     if isinstance(answer, Refusal):
-        verb_commands.raise_refused(verb, loaded.task.task_id, answer)
+        raise_refused(verb, loaded.task.task_id, answer)
 
 
 def preview_verb(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> None:
     """Judge a verb on a task as it was just seen, and change nothing. Raises VerbRefused, InvalidInput."""
-    command = verb_commands.build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
+    command = build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
     if refusal := find_verb_refusal(command, loaded, session.store.now()):
-        verb_commands.raise_refused(verb, loaded.task.task_id, refusal)
+        raise_refused(verb, loaded.task.task_id, refusal)
 
 
 async def list_rows(store: StateStore, which: TaskFilter) -> AsyncIterator[TaskRow]:
@@ -137,7 +326,7 @@ async def operate_rows(
     is_meant: Callable[[TaskRow], bool] = lambda row: True,
 ) -> Acted:
     """Carry out a verb on each of these tasks that allows it. Arguments and errors are those of ``operate_tasks``."""
-    verb_commands.check_signature(by, reason)
+    check_signature(by, reason)
     store = session.store
     done: list[str] = []
     refused: list[tuple[str, str]] = []
@@ -164,14 +353,12 @@ async def operate_rows(
         if loaded is None:
             continue
         try:
-            verb_commands.require_readable(loaded)
+            require_readable(loaded)
             fields = {} if build_fields is None else build_fields(loaded)
         except InvalidInput as error:
             refused.append((loaded.task.task_id, str(error)))
             continue
-        waiting.append(
-            (verb_commands.build_command(verb, loaded, store.store_id, by=by, reason=reason, **fields), loaded)
-        )
+        waiting.append((build_command(verb, loaded, store.store_id, by=by, reason=reason, **fields), loaded))
         if len(waiting) == PAGE:
             await carry_out()
     await carry_out()

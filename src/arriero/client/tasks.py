@@ -2,88 +2,71 @@
 
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from .. import codec
 from ..errors import InvalidInput
-from ..model import Instant, Loaded, TaskState, Verb, later
+from ..model import STEP_PREFIX, Instant, Loaded, TaskState, Verb, later
 from ..model.instants import as_instant
 from ..policies import Duration, check_seconds
-from ..store.task_filter import TaskFilter
-from . import verb_commands
+from ..store.task_filter import TaskCriteria, TaskFilter
+from . import task_verbs
 from .session import Session
 from .task_verbs import Acted, FieldsBuilder, Progress, list_rows, operate_tasks
 from .task_view import TaskView
 
 NEWEST_MAX = 10_000
 
-Since = float | datetime  # seconds ago by the store's clock, or an instant
 
+class TaskSelector(TaskCriteria, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The tasks that a caller selects; what is left out: any. Durations are in seconds, instants have a time zone."""
 
-def check_since(since: Duration | datetime) -> Since:
-    """Check ``since``. Raises InvalidInput - no duration, or a datetime without a time zone."""
-    if not isinstance(since, datetime):
-        return check_seconds(since, "since")
-    if since.tzinfo is None:
-        raise InvalidInput(f"since is {since.isoformat()}; give it a time zone, like tzinfo=UTC")
-    return since
+    older_than: Annotated[float | None, msgspec.Meta(description="Only tasks submitted at least this long ago.")] = None
+    since: Annotated[
+        float | datetime | None,
+        msgspec.Meta(description="Only tasks submitted at most this long ago, or since this instant."),
+    ] = None
 
+    def check(self, prefix: str = "") -> "TaskSelector":
+        """Return the selector. ``prefix``: of the names in errors.
 
-def compute_since(since: Since | None, now: Instant) -> Instant | None:
-    """Compute the instant of ``since``, by the store's clock; None if none is given."""
-    if since is None:
-        return None
-    return as_instant(since) if isinstance(since, datetime) else later(now, -since)
-
-
-class TaskCriteria(msgspec.Struct, frozen=True):
-    """Checked criteria that select tasks.
-
-    Args:
-        older_than: seconds since their submission at least.
-        since: when they were submitted at the earliest.
-    """
-
-    which: TaskFilter
-    older_than: float | None = None
-    since: Since | None = None
+        Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
+        """
+        for name in ("workflow", "agent", "step", "ledger"):
+            if (value := getattr(self, name)) is not None:
+                codec.check_id(value.removeprefix(STEP_PREFIX), f"{prefix}{name}")
+        for name in ("code", "text"):
+            if (value := getattr(self, name)) is not None and not value.strip():
+                raise InvalidInput(f"{prefix}{name} is empty; leave it out, or say what to look for")
+        if self.state is not None and self.state not in tuple(TaskState):
+            raise InvalidInput(f"{prefix}state {self.state!r} is not known; states are {', '.join(TaskState)}")
+        if self.older_than is not None:
+            check_seconds(self.older_than, f"{prefix}older_than")
+        if self.since is not None and not isinstance(self.since, datetime):
+            check_seconds(self.since, f"{prefix}since")
+        elif self.since is not None and self.since.tzinfo is None:
+            raise InvalidInput(f"{prefix}since is {self.since.isoformat()}; give it a time zone, like tzinfo=UTC")
+        return self
 
     def build_filter(self, now: Instant) -> TaskFilter:
-        """Build the filter for the store, by its clock."""
-        which = self.which
-        if self.older_than is not None:
-            which = msgspec.structs.replace(which, submitted_before=later(now, -self.older_than))
-        if self.since is not None:
-            which = msgspec.structs.replace(which, submitted_since=compute_since(self.since, now))
-        return which
-
-
-def check_criteria(
-    *,
-    state: str | None = None,
-    older_than: Duration | None = None,
-    since: Duration | datetime | None = None,
-    paused: bool | None = None,
-    **names: Any,
-) -> TaskCriteria:
-    """Check what ``app.tasks`` was asked for. Raises InvalidInput, as that does."""
-    for name, value in names.items():
-        if value is not None and not value.strip():
-            raise InvalidInput(f"{name} is empty; leave it out, or say which tasks are meant")
-    if state is not None and state not in tuple(TaskState):
-        raise InvalidInput(f"state {state!r} is not known; states are {', '.join(TaskState)}")
-    which = TaskFilter(state=None if state is None else TaskState(state), paused=paused, **names)
-    age = None if older_than is None else check_seconds(older_than, "older_than")
-    return TaskCriteria(which, age, None if since is None else check_since(since))
+        """Build the filter for a store, by its clock. Raises InvalidInput, as ``check``."""
+        self.check()
+        shared = {name: getattr(self, name) for name in TaskCriteria.__struct_fields__}
+        before = None if self.older_than is None else later(now, -self.older_than)
+        if self.since is None:
+            return TaskFilter(**shared, submitted_before=before)
+        since = as_instant(self.since) if isinstance(self.since, datetime) else later(now, -self.since)
+        return TaskFilter(**shared, submitted_before=before, submitted_since=since)
 
 
 class Tasks:
     """Tasks that a filter names, in the order of submission; asked of the store each time."""
 
-    def __init__(self, session: Session, criteria: TaskCriteria) -> None:
+    def __init__(self, session: Session, which: TaskSelector) -> None:
         self._session = session
-        self._criteria = criteria
+        self._which = which
 
     async def count(self) -> int:
         """Count the tasks."""
@@ -110,7 +93,7 @@ class Tasks:
         return [await self._session.views.view(loaded) for loaded in found if loaded is not None]
 
     def _filter(self) -> TaskFilter:
-        return self._criteria.build_filter(self._session.store.now())
+        return self._which.build_filter(self._session.store.now())
 
     # --- one verb for each that allows it; the others are counted in Acted.left_out
     async def resubmit(self, *, by: str, reason: str, dry_run: bool = False, progress: Progress | None = None) -> Acted:
@@ -131,7 +114,7 @@ class Tasks:
         self, *, by: str, reason: str, within: Duration, dry_run: bool = False, progress: Progress | None = None
     ) -> Acted:
         """Extend each; see Task.extend."""
-        limit = verb_commands.check_limit(within)
+        limit = task_verbs.check_limit(within)
         return await self._each(Verb.EXTEND, by, reason, dry_run, progress, lambda _: {"within": limit})
 
     async def answer(
@@ -148,7 +131,7 @@ class Tasks:
         """Answer the same step of each; see Task.answer."""
 
         def build_fields(loaded: Loaded) -> dict[str, Any]:
-            return verb_commands.build_answer(loaded, self._session.codes, step, result, did_not_happen)
+            return task_verbs.build_answer(loaded, self._session.codes, step, result, did_not_happen)
 
         return await self._each(Verb.ANSWER, by, reason, dry_run, progress, build_fields)
 

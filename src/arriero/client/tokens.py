@@ -26,7 +26,7 @@ from ..store.contract import StateStore
 from ..tokens import ANY_REACH, NewToken, Reach, TokenRow
 from .row_shapes import build_output
 from .session import Session
-from .verb_commands import check_signature, check_signer
+from .task_verbs import check_signature, check_signer
 
 
 class UnknownToken(UnknownName):

@@ -4,13 +4,16 @@ An operation has its name, a Struct of its arguments, its answer, the scope that
 the session. ``cli/operation_commands.py`` builds the command from it, and ``server/operation_routes.py`` the route.
 """
 
+import functools
+import operator
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
 from ..client.session import Session
-from ..client.verb_commands import check_signature
+from ..client.task_verbs import check_signature
 from ..errors import ArrieroError
 from ..tokens import Scope
 
@@ -26,6 +29,16 @@ def say(description: str, metavar: str = "", *, words: tuple[str, ...] = (), nul
         null: the word that stands for None there, where that is something else than to leave the option out.
     """
     return msgspec.Meta(description=description, extra={"metavar": metavar, "words": words, "null": null})
+
+
+def split_annotation(annotated: Any) -> tuple[Any, msgspec.Meta]:
+    """Split the type of a field into what it is beside None, and what is said of it."""
+    meta = msgspec.Meta()
+    if get_origin(annotated) is Annotated:
+        annotated, meta = get_args(annotated)
+    is_union = get_origin(annotated) in (Union, UnionType)
+    kinds = [one for one in get_args(annotated) if is_union and one not in (type(None), msgspec.UnsetType)]
+    return (functools.reduce(operator.or_, kinds) if kinds else annotated), meta
 
 
 class NoArguments(msgspec.Struct, frozen=True):

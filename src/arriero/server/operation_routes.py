@@ -1,12 +1,14 @@
 """Builds the routes of declared operations: the body or the query from the fields of a Struct, the refusals from the errors."""
 
 import inspect
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import Query
 
-from ..operations.declaration import OperationDeclaration
+from ..errors import InvalidInput
+from ..operations.declaration import OperationDeclaration, split_annotation
 from .calls import Call, HttpCall
 from .examples import build_example
 from .parameters import describe_id
@@ -14,7 +16,7 @@ from .problems import find_problem_type
 from .routing import RouteGroup
 from .scopes import Needs
 
-TEXT_LENGTH_MAX = 255  # of a filter
+TEXT_LENGTH_MAX = 300  # of a filter
 
 
 def add_operations_of(group: RouteGroup, *operations: OperationDeclaration) -> None:
@@ -24,12 +26,12 @@ def add_operations_of(group: RouteGroup, *operations: OperationDeclaration) -> N
 
 
 def _add_listing(group: RouteGroup, operation: OperationDeclaration) -> None:
-    async def run(call: HttpCall, **query: Any) -> msgspec.Struct:
-        answer = await operation.function(call.session, operation.arguments(**query))
-        return add_payloads(call, answer)
+    reader = QueryReader(operation.arguments)
 
-    fields = msgspec.structs.fields(operation.arguments)
-    _declare(group, operation, run, "GET", [_build_query_parameter(field) for field in fields])
+    async def run(call: HttpCall, **query: Any) -> msgspec.Struct:
+        return add_payloads(call, await operation.function(call.session, await reader(**query)))
+
+    _declare(group, operation, run, "GET", reader.parameters)
 
 
 def _add_act(group: RouteGroup, operation: OperationDeclaration) -> None:
@@ -81,9 +83,52 @@ def add_payloads(call: HttpCall, answer: msgspec.Struct) -> msgspec.Struct:
     return msgspec.structs.replace(answer, payloads=call.payloads)
 
 
+# --- the query, from the fields of a Struct
+class QueryReader:
+    """Reads a Struct of arguments from the parameters of a query; a dependency for FastAPI, which calls it by its signature."""
+
+    def __init__(self, of: type[msgspec.Struct]) -> None:
+        self._of = of
+        self._fields = msgspec.structs.fields(of)
+        self.parameters = [_build_query_parameter(field) for field in self._fields]
+        self.__signature__ = inspect.Signature(self.parameters)
+
+    async def __call__(self, **given: Any) -> Any:
+        """Build the arguments. Raises InvalidInput - a text is neither a duration nor an instant."""
+        for field in self._fields:
+            if _is_instant(field) and given[field.name] is not None:
+                given[field.name] = _read_duration_or_instant(given[field.name], field.name)
+        return self._of(**given)
+
+
+def _is_instant(field: msgspec.structs.FieldInfo) -> bool:
+    kind, _ = split_annotation(field.type)
+    return bool(kind == float | datetime)
+
+
 def _build_query_parameter(field: msgspec.structs.FieldInfo) -> inspect.Parameter:
-    annotated, meta = field.type.__origin__, field.type.__metadata__[0]
-    query = Query(max_length=TEXT_LENGTH_MAX, description=meta.description)
-    return inspect.Parameter(
-        field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[annotated, query]
-    )
+    kind, meta = split_annotation(field.type)
+    text = meta.description or ""
+    annotated: Any = Annotated[str | None, Query(max_length=TEXT_LENGTH_MAX, description=text)]
+    if kind is bool:
+        annotated = Annotated[bool | None, Query(description=text)]
+    elif kind is float:
+        annotated = Annotated[float | None, Query(ge=0, allow_inf_nan=False, description=f"{text} In seconds.")]
+    elif _is_instant(field):
+        says = f"{text} Seconds, or an instant with a time zone."
+        annotated = Annotated[str | None, Query(max_length=TEXT_LENGTH_MAX, description=says)]
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotated)
+
+
+def _read_duration_or_instant(text: str, name: str) -> float | datetime:
+    """Read a parameter of a query: seconds, or an instant in ISO 8601. Raises InvalidInput."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{name} is {text!r}, which is neither a number of seconds nor an instant like 2026-11-20T14:15:17Z"
+        ) from None

@@ -1,35 +1,56 @@
-"""A selection of tasks, as lists and verbs on many tasks name it."""
+"""A selection of tasks, as lists and verbs on many tasks name it.
+
+A filter is declared here alone: a field of ``TaskCriteria`` becomes an option of the command line, a parameter of HTTP's query and
+a member of its body. Beside the field, a new filter needs the stores' statements.
+"""
+
+from typing import Annotated
 
 import msgspec
 
 from ..model import Instant, TaskState
 
+Text = str | None
 
-class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A selection of tasks; None, or an empty text: any.
+
+class TaskCriteria(msgspec.Struct, frozen=True, kw_only=True):
+    """Criteria by which callers select tasks, and stores find them; None: any."""
+
+    state: Annotated[
+        Text, msgspec.Meta(description="Only tasks in this state.", extra={"words": tuple(map(str, TaskState))})
+    ] = None
+    workflow: Annotated[
+        Text, msgspec.Meta(description="Only tasks of this workflow; step:NAME for tasks of one step.")
+    ] = None
+    agent: Annotated[Text, msgspec.Meta(description="Only tasks with a step of this Agent that is not completed.")] = (
+        None
+    )
+    step: Annotated[Text, msgspec.Meta(description="Only tasks with a step of this name that is not completed.")] = None
+    code: Annotated[
+        Text,
+        msgspec.Meta(description="Only tasks whose failure has exactly this code.", extra={"metavar": "CODE"}),
+    ] = None
+    text: Annotated[
+        Text, msgspec.Meta(description="Only tasks whose failure says this somewhere.", extra={"metavar": "TEXT"})
+    ] = None
+    paused: Annotated[bool | None, msgspec.Meta(description="Only tasks that are, or are not, paused.")] = None
+    ledger: Annotated[
+        Text, msgspec.Meta(description="Only tasks that came with this ledger.", extra={"metavar": "ID"})
+    ] = None
+
+
+class TaskFilter(TaskCriteria, frozen=True, kw_only=True):
+    """The tasks that a store is asked for, by instants of its clock; None, or an empty tuple: any.
 
     Args:
-        state, workflow: of the task.
-        agent, step: of a step that is not completed: where the task stands, or what it failed by.
         submitted_before, submitted_since: at or before, at or after this instant.
-        code, text: of its failure: the code exactly, a part of the reason in any case of letters.
-        paused: whether a person keeps it from going on.
         app: whose it is; empty: tasks that do not say so.
-        ledger: id of the ledger that it came with.
-        apps, workflows: of one of these; none: of any.
+        apps, workflows: of one of these.
     """
 
-    state: TaskState | None = None
-    workflow: str | None = None
-    agent: str | None = None
-    step: str | None = None
     submitted_before: Instant | None = None
     submitted_since: Instant | None = None
-    code: str | None = None
-    text: str | None = None
-    paused: bool | None = None
     app: str | None = None
-    ledger: str | None = None
     apps: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
 

@@ -7,7 +7,7 @@ from fastapi import Query
 
 from ...client.alerts import AlertCauses
 from ...client.leases import LeaderView
-from ...client.verb_commands import check_signature
+from ...client.task_verbs import check_signature
 from ...codec import check_id
 from ...core.alerts import Alert, build_alert
 from ...errors import UnknownName

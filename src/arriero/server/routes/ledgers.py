@@ -9,10 +9,10 @@ import msgspec
 from fastapi import Query
 from starlette.requests import Request
 
+from ...client.json_payloads import build_named_call
 from ...client.ledger import Entry, Ledger, LedgerSubmission
 from ...client.ledger_handle import wait_for_ledger
 from ...client.ledger_views import UNFINISHED, LedgerView, list_ledger_views, load_ledger_view
-from ...client.named_calls import build_named_call
 from ...client.session import Session
 from ...client.submission import PRIORITY_DEFAULT
 from ...errors import InvalidInput

@@ -2,8 +2,8 @@
 
 from typing import cast
 
-from ...client.named_calls import build_named_call
-from ...client.verb_commands import check_signature
+from ...client.json_payloads import build_named_call
+from ...client.task_verbs import check_signature
 from ...operations import schedules as operations
 from ...operations.schedules import ScheduleListAnswer, ScheduleRequest, ScheduleVerbAnswer
 from ..calls import Call

@@ -9,7 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from ...answers import Submitted
-from ...client.named_calls import build_named_call
+from ...client.json_payloads import build_named_call
 from ...client.row_shapes import to_datetime
 from ...client.session import Session
 from ...client.submission import SubmitOptions, accept, build_submission

@@ -4,15 +4,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...client import verb_commands
 from ...client.app_assignment import Assignment, assign
-from ...client.json_verbs import build_answer_from_json, build_edit_from_json
+from ...client.json_payloads import build_answer_from_json, build_edit_from_json
 from ...client.planned_verbs import VerbPlan, iterate_rows, operate_plan, plan_rows
 from ...client.session import Session
 from ...client.task_shapes import StandingTask, load_standing_task
 from ...client.task_verbs import (
     Acted,
     FieldsBuilder,
+    check_limit,
+    check_signature,
     load_task,
     load_task_to_act,
     operate_rows,
@@ -20,6 +21,7 @@ from ...client.task_verbs import (
     preview_verb,
     refuse_all_tasks,
 )
+from ...client.tasks import TaskSelector
 from ...codec import check_id
 from ...errors import InvalidInput
 from ...model import Loaded, Verb
@@ -30,7 +32,6 @@ from ..problems import APPROVAL_NEEDED, INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADA
 from ..reached_store import narrow_filter
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
-from ..selections import TaskSelector, build_filter
 from ..task_pages import load_page, write_position
 
 task_verbs = RouteGroup("task verbs")
@@ -215,7 +216,7 @@ def _declare_verb(verb: Verb) -> None:
 
 async def _operate_one(call: HttpCall, verb: Verb, task_id: str, asked: VerbRequest) -> VerbAnswer:
     session, by = call.session, call.caller.name
-    verb_commands.check_signature(by, asked.reason)
+    check_signature(by, asked.reason)
     loaded = await load_task_to_act(session, check_id(task_id, "task_id"))
     fields = _choose_fields_builder(session, asked, by)(loaded)
     if asked.dry_run:
@@ -229,7 +230,7 @@ async def _operate_one(call: HttpCall, verb: Verb, task_id: str, asked: VerbRequ
 def _choose_fields_builder(session: Session, asked: VerbRequest | BulkRequest, by: str) -> FieldsBuilder:
     """Choose the function that builds the fields of a verb from the body, for a task as it was just read."""
     if isinstance(asked, ExtendRequest | BulkExtendRequest):
-        limit = verb_commands.check_limit(asked.within)
+        limit = check_limit(asked.within)
         return lambda loaded: {"within": limit}
     if isinstance(asked, AnswerRequest | BulkAnswerRequest):
         return lambda loaded: _answer(session, loaded, asked)
@@ -290,7 +291,7 @@ def _declare_bulk_verb(verb: Verb) -> None:
 
 async def _operate_many(call: HttpCall, verb: Verb, asked: BulkRequest) -> BulkAnswer:
     session, by = call.session, call.caller.name
-    verb_commands.check_signature(by, asked.reason)
+    check_signature(by, asked.reason)
     if (asked.filter is None) == (asked.plan is None):
         raise InvalidInput(f"{verb} what? Give a filter, or the plan of a dry run")
     build_fields = _choose_fields_builder(session, asked, by)
@@ -300,7 +301,7 @@ async def _operate_many(call: HttpCall, verb: Verb, asked: BulkRequest) -> BulkA
         raise InvalidInput(f"limit is {asked.limit}; it must be a whole number from 1 to {LIMIT_MAX}")
     assert asked.filter is not None
     store = session.store
-    meant = build_filter(asked.filter, store.now())
+    meant = asked.filter.build_filter(store.now())
     refuse_all_tasks(verb, meant)
     listing = ["verb", asked.filter]
     cursors = await open_cursors(store)

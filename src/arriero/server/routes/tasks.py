@@ -20,6 +20,7 @@ from ...client.task_shapes import (
 )
 from ...client.task_verbs import load_task
 from ...client.task_view import load_tasks_ahead, read_holders, read_times
+from ...client.tasks import TaskSelector
 from ...codec import check_id
 from ...events import decode_event_fields
 from ...explain.available_actions import AvailableAction
@@ -31,6 +32,7 @@ from ...store.contract import Ended
 from ..answers import ActionAnswer, EndAnswer, ExplanationAnswer
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, open_cursors
+from ..operation_routes import QueryReader
 from ..parameters import LIMIT, Cursor, Limit, TaskId
 from ..paths import write_id
 from ..preferences import WAIT_SECONDS_MAX
@@ -38,7 +40,6 @@ from ..problems import TASK_UNKNOWN
 from ..reached_store import narrow_filter
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
-from ..selections import TaskSelector, build_filter, build_selector
 from ..task_pages import Order, load_page, write_position
 from .submissions import build_end, wait_until_ended
 
@@ -310,13 +311,13 @@ async def _find_end(call: HttpCall, task: TaskRow, wait: float) -> Ended | None:
 )
 async def list_tasks(
     call: Call,
-    which: Annotated[TaskSelector, Depends(build_selector)],
+    which: Annotated[TaskSelector, Depends(QueryReader(TaskSelector))],
     order: Annotated[Order, Query(description="Of submission, or the newest first.")] = "oldest",
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> TaskPageAnswer:
     store = call.session.store
-    meant = build_filter(which, store.now())
+    meant = which.build_filter(store.now())
     listing = ["tasks", which, order]
     cursors = await open_cursors(store)
     within = cursors.read_range(cursor, listing)
