@@ -2,6 +2,7 @@
 
 import ast
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -14,8 +15,13 @@ from arriero.events import (
     TYPES,
     EventOfBreaker,
     EventOfConvoy,
+    EventOfPeople,
     EventOfSchedule,
+    EventOfStep,
     EventOfStore,
+    EventOfTask,
+    EventOfTurn,
+    HistoryEvent,
     UnreadableEvent,
     encode_events,
     list_event_types,
@@ -36,13 +42,6 @@ CLOSED = {
     "audit/fold_steps.py": {"fold_step_event"},
     "audit/fold_task.py": {"fold_task_event"},
     "audit/fold_turns.py": {"fold_key_event", "fold_turn_of_key"},
-    "explain/timeline.py": {
-        "_describe_event",
-        "_describe_people_event",
-        "_describe_step_event",
-        "_describe_task_event",
-    },
-    "explain/timeline_convoys.py": {"describe_turn"},
 }
 
 
@@ -60,6 +59,15 @@ def test_a_history_of_release_0_4_is_written_again_with_the_same_bytes() -> None
         events = read_events(row.events)
         assert not [event for event in events if isinstance(event, UnreadableEvent)]
         assert encode_events(events) == bytes(row.events).decode()  # type: ignore[arg-type]
+
+
+def test_every_event_in_the_history_of_a_task_has_a_sentence_of_its_own() -> None:
+    silent = [
+        kind
+        for kind in get_args(EventOfTask | EventOfPeople | EventOfStep | EventOfTurn | EventOfBreaker | EventOfSchedule)
+        if kind.describe is HistoryEvent.describe
+    ]
+    assert silent == []
 
 
 def test_the_mark_of_an_erased_row_is_the_one_that_stores_hold() -> None:

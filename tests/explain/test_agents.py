@@ -6,6 +6,7 @@ from core_rows import NOW as NOON
 from core_rows import step_row
 
 from arriero.breakers import BreakerRow, BreakerState
+from arriero.events import HistoryNames
 from arriero.events.breaker import (
     AgentPaused,
     AgentResumed,
@@ -16,7 +17,7 @@ from arriero.events.breaker import (
     BreakerProbeEnded,
     EventOfBreaker,
 )
-from arriero.explain.agents import describe_breaker_event, describe_wait_behind_breaker, diagnose_breakers
+from arriero.explain.agents import describe_wait_behind_breaker, diagnose_breakers
 from arriero.inspection.attempts import Requests
 from arriero.model import Instant, later
 
@@ -124,4 +125,4 @@ _NAME = ("bank", 3, "shop", "")
     ],
 )
 def test_each_event_has_its_sentence(event: EventOfBreaker, said: str) -> None:
-    assert said in describe_breaker_event(event)
+    assert said in event.describe(HistoryNames())

@@ -8,21 +8,19 @@ import pytest
 from core_history import everything
 from msgspec.structs import replace
 
-from arriero.events import read_events
+from arriero.events import HistoryNames, read_events
 from arriero.events.schedule import EventOfSchedule, ScheduleDecided
 from arriero.explain.schedules import (
     describe_run,
-    describe_schedule_event,
     diagnose_schedules,
     find_remedy,
     format_catch_up,
-    format_seconds,
-    format_timing,
     list_next_runs,
 )
 from arriero.model import MICROSECONDS, Instant, later
 from arriero.model.instants import as_instant
 from arriero.schedules import Overlap, ScheduleDeclaration, ScheduleRow, ScheduleState, Timing, encode_declaration
+from arriero.text.format import format_period, format_timing
 
 MADRID = "Europe/Madrid"
 
@@ -106,11 +104,11 @@ def test_a_schedule_that_has_been_due_has_no_next_run() -> None:
     ],
 )
 def test_when_it_is_due_is_one_phrase(timing: Timing, said: str) -> None:
-    assert format_timing(timing) == said
+    assert format_timing(timing.cron, timing.timezone, timing.every, timing.at) == said
 
 
 def test_no_time_at_all_is_zero_seconds() -> None:
-    assert format_seconds(0) == "0 s"
+    assert format_period(0) == "0 s"
 
 
 def test_what_becomes_of_missed_runs_is_said_as_it_holds_with_the_overlap() -> None:
@@ -136,7 +134,7 @@ def test_each_event_has_its_sentence() -> None:
         for event in read_events(row.events)
         if isinstance(event, EventOfSchedule)
     ]
-    assert [describe_schedule_event(event) for event in events] == [
+    assert [event.describe(HistoryNames()) for event in events] == [
         "code declared it: fulfil, every 1 h, overlap all",
         "it submitted shop/nightly@2023-11-14T23:25:46Z",
         "it submitted shop/nightly@2023-11-15T02:25:46Z; 2 instants passed over: missed",
@@ -153,11 +151,11 @@ def test_each_event_has_its_sentence() -> None:
 def test_what_happened_to_the_run_before_and_to_an_id_is_told_with_the_decision() -> None:
     decided = ScheduleDecided("nightly", "shop", 3, since=Instant(1), until=Instant(9))
     passed = msgspec.structs.replace(decided, passed_over=1, why="overlap")
-    assert describe_schedule_event(passed) == "nothing was submitted; 1 instant passed over: the last run was open"
+    assert passed.describe(HistoryNames()) == "nothing was submitted; 1 instant passed over: the last run was open"
     cancelled = msgspec.structs.replace(decided, runs=(Instant(9),), tasks=("b",), cancelled=("a", "c"))
-    assert describe_schedule_event(cancelled) == "it submitted b; cancelled for it: a, c"
+    assert cancelled.describe(HistoryNames()) == "it submitted b; cancelled for it: a, c"
     refused = msgspec.structs.replace(decided, runs=(Instant(9),), tasks=("b",), refused=("b",))
-    assert "another task has the id b" in describe_schedule_event(refused)
+    assert "another task has the id b" in refused.describe(HistoryNames())
 
 
 # --- the doctor and the explanation of a run

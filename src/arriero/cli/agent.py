@@ -12,7 +12,6 @@ from ..errors import InvalidInput
 from ..escaping import shell_word
 from ..events import Event, UnreadableEvent
 from ..events.breaker import EventOfBreaker
-from ..explain.agents import describe_breaker_event
 from ..explain.limits import format_use
 from ..model import HistoryRow
 from ..operations import agents
@@ -76,13 +75,11 @@ async def _load_shown(name: str, app: str | None, store: str | None) -> list[Sho
 
 
 def _list_events(rows: list[HistoryRow], view: AgentView) -> tuple[str, ...]:
-    def describe(event: Event | UnreadableEvent, actor: str) -> str | None:
-        if not isinstance(event, EventOfBreaker):
-            return None
-        is_meant = (event.agent, event.app, event.target) == (view.agent, view.app, view.target)
-        return describe_breaker_event(event) if is_meant else None
+    def is_meant(event: Event | UnreadableEvent) -> bool:
+        named = (view.agent, view.app, view.target)
+        return isinstance(event, EventOfBreaker) and (event.agent, event.app, event.target) == named
 
-    return format_last_events(rows, describe)
+    return format_last_events(rows, is_meant)
 
 
 def _print_agent(shown: ShownAgent, store: str | None) -> None:

@@ -11,8 +11,7 @@ from ..client.task_verbs import check_signature
 from ..errors import InvalidInput
 from ..escaping import shell_word
 from ..events import Event, UnreadableEvent
-from ..events.store import LeaseBroken, LeaseGranted, LeaseLost
-from ..explain.leases import describe_lease_event
+from ..events.store import EventOfLease
 from ..leases import Lease, LeaseView, open_lease
 from ..leases.store import build_lease_view, check_name
 from ..store.contract import SUPERVISOR_LEASE, StateStore
@@ -138,12 +137,10 @@ def _refuse_unknown(view: LeaseView, url: str) -> LeaseView:
 
 
 async def _list_events(store: StateStore, name: str) -> tuple[str, ...]:
-    def describe(event: Event | UnreadableEvent, actor: str) -> str | None:
-        if not isinstance(event, LeaseGranted | LeaseLost | LeaseBroken) or event.lease != name:
-            return None
-        return describe_lease_event(event, actor)
+    def is_meant(event: Event | UnreadableEvent) -> bool:
+        return isinstance(event, EventOfLease) and event.lease == name
 
-    return format_last_events(await load_store_stream(store), describe)
+    return format_last_events(await load_store_stream(store), is_meant)
 
 
 @lease.command("break", short_help="Take a lease away from its holder.")

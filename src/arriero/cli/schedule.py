@@ -15,18 +15,16 @@ from ..events import Event, UnreadableEvent
 from ..events.schedule import EventOfSchedule
 from ..explain.schedules import (
     OVERLAPS,
-    describe_schedule_event,
     find_remedy,
     format_catch_up,
-    format_timing,
     name_in_command,
 )
 from ..model import HistoryRow
 from ..model.instants import as_datetime
 from ..operations import schedules
 from ..operations.declaration import Done
-from ..schedules import Overlap, ScheduleRow, Timing
-from ..text.format import format_count
+from ..schedules import Overlap, ScheduleRow
+from ..text.format import format_count, format_timing
 from .loading import load_app
 from .operation_commands import add_act, add_listing, add_options, build_group, print_done, read_arguments
 from .options import json_option, read_option, signature_options, store_option
@@ -53,7 +51,7 @@ def _format_cells(view: ScheduleView) -> tuple[str, ...]:
     next_run = format_time(view.next_runs[0].runs_at) if view.next_runs else ""
     every = 0 if view.every is None else view.every // timedelta(microseconds=1)
     at = None if view.at is None else check_instant(view.at, "at")
-    timing = format_timing(Timing(cron=view.cron, timezone=view.timezone, every=every, at=at))
+    timing = format_timing(view.cron, view.timezone, every, at)
     counts = (f"{view.runs:,}", f"{view.passed_over:,}")
     return (view.name, view.app, view.state, timing, next_run, format_time(view.last_run), *counts, _find_trouble(view))
 
@@ -99,20 +97,19 @@ async def _load_shown(
 
 
 def _list_events(rows: list[HistoryRow], of: ScheduleRow) -> tuple[str, ...]:
-    def describe(event: Event | UnreadableEvent, actor: str) -> str | None:
-        if not isinstance(event, EventOfSchedule) or (event.schedule, event.app) != (of.name, of.app):
-            return None
-        return describe_schedule_event(event)
+    def is_meant(event: Event | UnreadableEvent) -> bool:
+        return isinstance(event, EventOfSchedule) and (event.schedule, event.app) == (of.name, of.app)
 
-    return format_last_events(rows, describe)
+    return format_last_events(rows, is_meant)
 
 
 def _print_schedule(row: ScheduleRow, shown: ShownSchedule, now: datetime) -> None:
     view, declared = shown.schedule, read_shown_declaration(row)
+    timing = declared.timing
     fields = {
         "schedule": f"{view.name} of App {view.app}",
         "submits": f"{view.workflow} {truncate(declared.arguments)}",
-        "due": format_timing(declared.timing),
+        "due": format_timing(timing.cron, timing.timezone, timing.every, timing.at),
         "declared": "in code" if view.declared_in_code else f"by {view.declared_by}",
         "state": view.state if view.paused_at is None else f"{view.state} {_format_pause(view)}",
         "problem": view.problem,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from ..client.row_shapes import to_datetime
-from ..events import Event, UnreadableEvent, read_events_to_show
+from ..events import Event, HistoryNames, UnreadableEvent, describe_event, read_events_to_show
 from ..model import HistoryRow
 from ..store.contract import StateStore
 from .output import format_time
@@ -18,17 +18,17 @@ async def load_store_stream(store: StateStore) -> list[HistoryRow]:
 
 
 def format_last_events(
-    rows: Iterable[HistoryRow], describe: Callable[[Event | UnreadableEvent, str], str | None]
+    rows: Iterable[HistoryRow], is_meant: Callable[[Event | UnreadableEvent], bool]
 ) -> tuple[str, ...]:
     """Format the last events of one thing, each with its time.
 
     Args:
-        describe: an event and its actor in one sentence; None: it is about something else.
+        is_meant: whether an event is about that thing.
     """
     found = [
-        f"{format_time(to_datetime(row.at))} {text}"
+        f"{format_time(to_datetime(row.at))} {describe_event(event, HistoryNames(row.actor))}"
         for row in rows
         for event in read_events_to_show(row)
-        if (text := describe(event, row.actor)) is not None
+        if is_meant(event)
     ]
     return tuple(found[-EVENTS_SHOWN_MAX:])

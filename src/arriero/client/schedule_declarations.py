@@ -17,7 +17,6 @@ from ..core.schedules import build_fire, decide_rest, is_anything_due, pass_over
 from ..declare.schedules import ScheduleOptions, build_declaration, check_schedule_name
 from ..declare.workflows import Workflow
 from ..errors import ArrieroError, InvalidInput
-from ..explain.schedules import format_seconds
 from ..model import Instant
 from ..runtime.code import Code, read_one_step
 from ..schedules import (
@@ -34,6 +33,7 @@ from ..schedules import (
     read_declaration,
 )
 from ..store.readable import faults_of
+from ..text.format import format_period
 from .session import Session
 from .submission import find_code
 
@@ -59,7 +59,7 @@ def check_declaration(
         gap = _find_shortest_gap(timing)
         if declaration.jitter > gap:
             raise InvalidInput(
-                f"jitter is {format_seconds(declaration.jitter)}, longer than the {format_seconds(gap)} between two runs;"
+                f"jitter is {format_period(declaration.jitter)}, longer than the {format_period(gap)} between two runs;"
                 " choose a shorter one"
             )
     return checked, declaration

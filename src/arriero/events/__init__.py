@@ -11,7 +11,7 @@ from typing import Any, get_args
 import msgspec
 
 from ..model import HistoryRow
-from .base import HistoryEvent, UnreadableEvent
+from .base import UNREADABLE_EVENT, HistoryEvent, HistoryNames, UnreadableEvent, describe_event
 from .breaker import EventOfBreaker
 from .convoy import EventOfConvoy, EventOfTurn
 from .schedule import EventOfSchedule
@@ -33,8 +33,10 @@ __all__ = [
     "EventOfTask",
     "EventOfTurn",
     "HistoryEvent",
+    "HistoryNames",
     "UnreadableEvent",
     "decode_event_fields",
+    "describe_event",
     "encode_events",
     "list_event_types",
     "read_events",
@@ -51,8 +53,6 @@ Event = (
     | EventOfBreaker
     | EventOfSchedule
 )
-
-UNREADABLE_EVENT = "unreadable"  # in place of the events of a commit; no commit holds an event of that name
 
 _encode = msgspec.json.Encoder().encode
 _read_all = msgspec.json.Decoder(list[Event]).decode

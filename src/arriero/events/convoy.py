@@ -6,7 +6,10 @@ Except for ``ConvoyPlaced`` they carry a ``number`` that counts all events of on
 from msgspec import UNSET, Raw, UnsetType
 
 from ..model import Instant
-from .base import HistoryEvent
+from ..text.format import format_instant
+from .base import HistoryEvent, HistoryNames
+
+_WHY_SET_ASIDE = {"late": "it came too late", "ledger": "its convoy takes it no more"}
 
 
 class ConvoyPlaced(HistoryEvent, frozen=True, tag="convoy.placed"):
@@ -29,6 +32,10 @@ class ConvoyPlaced(HistoryEvent, frozen=True, tag="convoy.placed"):
     refused: bool = False
     numbered: int | None = None
 
+    def describe(self, names: HistoryNames) -> str:
+        where = f"at place {self.place}" if self.sequence is None else f"with sequence {self.sequence}"
+        return f"it stands in convoy {self.key} {where}{', which nothing comes after' if self.end else ''}"
+
 
 class NumberedEvent(HistoryEvent, frozen=True):
     """Fields of all other events of a convoy."""
@@ -46,6 +53,9 @@ class ConvoyOpened(NumberedEvent, frozen=True, tag="convoy.opened"):
     not_before: Instant
     expected: int = 1
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"it is its turn in the convoy, from {format_instant(self.not_before)} on"
+
 
 class ConvoyClosed(NumberedEvent, frozen=True, tag="convoy.closed"):
     """The task's turn is over. ``turn``: ``ended`` or ``set_aside``, the second with its reason."""
@@ -53,6 +63,11 @@ class ConvoyClosed(NumberedEvent, frozen=True, tag="convoy.closed"):
     turn: str
     fence: int
     why: str | None = None
+
+    def describe(self, names: HistoryNames) -> str:
+        if self.turn == "ended":
+            return "its turn in the convoy is over"
+        return "it is set aside: its convoy goes on without it"
 
 
 class ConvoyStopped(NumberedEvent, frozen=True, tag="convoy.stopped"):
@@ -63,11 +78,17 @@ class ConvoyStopped(NumberedEvent, frozen=True, tag="convoy.stopped"):
     expected: int
     parked: bool
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"its convoy stands still on it{' and is parked' if self.parked else ''}"
+
 
 class ConvoyMended(NumberedEvent, frozen=True, tag="convoy.mended"):
     """The convoy goes on with the task it stood still on."""
 
     fence: int
+
+    def describe(self, names: HistoryNames) -> str:
+        return "its convoy goes on with it"
 
 
 class ConvoyReturned(NumberedEvent, frozen=True, tag="convoy.returned"):
@@ -77,9 +98,16 @@ class ConvoyReturned(NumberedEvent, frozen=True, tag="convoy.returned"):
     fence: int
     place_lost: bool
 
+    def describe(self, names: HistoryNames) -> str:
+        lost = ": others have gone before it, its place is lost" if self.place_lost else ""
+        return f"it waits for its turn in the convoy again{lost}"
+
 
 class ConvoyLeft(NumberedEvent, frozen=True, tag="convoy.left"):
     """The task ended before its turn, with nothing done."""
+
+    def describe(self, names: HistoryNames) -> str:
+        return "it leaves its convoy before its turn, with nothing done"
 
 
 class ConvoySetAside(NumberedEvent, frozen=True, tag="convoy.set_aside"):
@@ -87,11 +115,17 @@ class ConvoySetAside(NumberedEvent, frozen=True, tag="convoy.set_aside"):
 
     why: str
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"it is set aside without its turn: {_WHY_SET_ASIDE.get(self.why, 'it failed while it waited')}"
+
 
 class ConvoyMoved(NumberedEvent, frozen=True, tag="convoy.moved"):
     """A person put the task before all others that wait."""
 
     rank: int
+
+    def describe(self, names: HistoryNames) -> str:
+        return "it comes before all others that wait in its convoy"
 
 
 # --- in its own stream

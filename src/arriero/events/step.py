@@ -2,8 +2,27 @@
 
 from msgspec import UNSET, Raw, UnsetType
 
+from ..failures import read_step_failure
 from ..model import Instant
-from .base import Hash, HistoryEvent
+from ..text.format import format_count, format_failure_with_line, format_instant, format_late_answer
+from .base import Hash, HistoryEvent, HistoryNames
+
+_REFUSED_REPORTS = {
+    "late": "it came after the attempt's time was over",
+    "stale": "it is of an attempt that no longer counts",
+    "duplicate": "no attempt was under way any more",
+    "unknown": "there is no such step",
+    "malformed": "it could not be read",
+}
+_DECISIONS = {
+    "retry": "tried again not before {at}",
+    "cool_off": "its round of attempts is spent, tried again after a cool-off, not before {at}",
+    "error": "not tried again, for the task is being undone or needs a person",
+}
+
+
+def _format_doubt(*, in_doubt: bool) -> str:
+    return "; it is in doubt: it may have happened" if in_doubt else ""
 
 
 class _Declared(HistoryEvent, frozen=True):
@@ -32,11 +51,26 @@ class _Declared(HistoryEvent, frozen=True):
 class StepOpened(_Declared, frozen=True, tag="step.opened"):
     """The code asks for a step or a timer; or an undo opens a compensation, first ``planned`` where it must wait."""
 
+    def describe(self, names: HistoryNames) -> str:
+        label = self.name if self.key == "#1" else f"{self.name}[{self.key}]"
+        prefix = {"step": "step ", "compensation": "the undo of ", "timer": "timer "}[self.kind]
+        names.steps[self.step] = step = prefix + label
+        if self.kind == "timer" and self.fire_at is not None:
+            return f"{step} is set to {format_instant(self.fire_at)}"
+        if self.planned:
+            return f"{step} is planned (Agent {self.agent})"
+        pivot = ", a pivot: past it nothing is undone" if self.pivot else ""
+        return f"{step} is asked for (Agent {self.agent}){pivot}"
+
 
 class StepReopened(_Declared, frozen=True, kw_only=True, tag="step.reopened"):
     """The code of a resubmitted task asks again for a step that was withdrawn or set back."""
 
     attempt: int
+
+    def describe(self, names: HistoryNames) -> str:
+        number = f", as attempt {self.attempt}" if self.attempt > 1 else ""
+        return f"{names.name_step(self.step)} is asked for again{number}"
 
 
 class _AttemptBegun(HistoryEvent, frozen=True):
@@ -54,6 +88,12 @@ class _AttemptBegun(HistoryEvent, frozen=True):
     limits: dict[str, str] | None = None
     agent: str = ""
 
+    def describe(self, names: HistoryNames) -> str:
+        names.attempts[self.step] = self.attempt
+        where, until = names.name_process(self.process), format_instant(self.complete_by)
+        moved = f"Agent {self.agent} takes it over, " if self.agent else ""
+        return f"{names.name_step(self.step)}: {moved}attempt {self.attempt} begins at {where}, to end by {until}"
+
 
 class StepDispatched(_AttemptBegun, frozen=True, tag="step.dispatched"):
     """An attempt of a step begins."""
@@ -70,6 +110,9 @@ class AttemptExtended(HistoryEvent, frozen=True, tag="attempt.extended"):
     fence: int
     complete_by: Instant
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)}: its attempt gets more time, to end by {format_instant(self.complete_by)}"
+
 
 class AttemptCheckpoint(HistoryEvent, frozen=True, tag="attempt.checkpoint"):
     """A running attempt keeps a value for the attempts after it. ``value``: its hash."""
@@ -78,12 +121,18 @@ class AttemptCheckpoint(HistoryEvent, frozen=True, tag="attempt.checkpoint"):
     fence: int
     value: Hash
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)}: its attempt keeps a checkpoint"
+
 
 class AttemptDelivered(HistoryEvent, frozen=True, tag="attempt.delivered"):
     """The request of a running attempt has reached its program, which holds the attempt from now on: no process does."""
 
     step: int
     fence: int
+
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)}: its request has reached the program, which holds the attempt from now on"
 
 
 class AttemptTried(HistoryEvent, frozen=True, tag="attempt.tried"):
@@ -96,6 +145,14 @@ class AttemptTried(HistoryEvent, frozen=True, tag="attempt.tried"):
     fence: int
     limits: dict[str, str]
     in_doubt: bool = False
+
+    def describe(self, names: HistoryNames) -> str:
+        why = (
+            "; a call before may have happened, so it is in doubt"
+            if self.in_doubt
+            else ", within the rate of its Agent"
+        )
+        return f"{names.name_step(self.step)} is called again{why}"
 
 
 class StepReport(HistoryEvent, frozen=True, kw_only=True, tag="step.report"):
@@ -121,6 +178,21 @@ class StepReport(HistoryEvent, frozen=True, kw_only=True, tag="step.report"):
     complete_by: Instant | UnsetType = UNSET
     kept: bool = False
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)}: {self._describe_verdict()}"
+
+    def _describe_verdict(self) -> str:
+        what = "a result" if self.outcome == "succeeded" else "a failure"
+        if self.tries is not UNSET and self.tries > 1:
+            what += f" after {self.tries} tries"
+        if self.verdict == "applied":
+            return f"its attempt reports {what}"
+        if self.kept and self.attempt is not UNSET and self.answered_at is not UNSET and self.complete_by is not UNSET:
+            answered = format_late_answer(self.attempt, self.answered_at, self.complete_by)
+            return f"{answered} ({what}, refused as {self.verdict})"
+        why = _REFUSED_REPORTS.get(self.verdict, self.verdict)
+        return f"a report of {what} was refused as {self.verdict}, nothing changed: {why}"
+
 
 class _ResultRecorded(HistoryEvent, frozen=True):
     """A step or compensation is completed. ``number``: of the result in its task; ``result``: its hash."""
@@ -133,9 +205,15 @@ class _ResultRecorded(HistoryEvent, frozen=True):
 class StepRecorded(_ResultRecorded, frozen=True, tag="step.recorded"):
     """A step is completed."""
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)} is completed"
+
 
 class CompensationRecorded(_ResultRecorded, frozen=True, tag="compensation.recorded"):
     """A compensation is completed."""
+
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)} is done"
 
 
 class _FailureRecorded(HistoryEvent, frozen=True):
@@ -147,6 +225,12 @@ class _FailureRecorded(HistoryEvent, frozen=True):
     in_doubt: bool
     failure_count: int
     fence: int
+
+    def describe(self, names: HistoryNames) -> str:
+        failure = format_failure_with_line(read_step_failure(self.failure))
+        after = f" after {format_count(self.failure_count, 'attempt')}" if self.failure_count else ""
+        doubt = _format_doubt(in_doubt=self.in_doubt)
+        return f"{names.name_step(self.step)} has failed for good{after}: {failure}{doubt}"
 
 
 class StepFailedEvent(_FailureRecorded, frozen=True, tag="step.failed"):
@@ -172,6 +256,16 @@ class RecoverApplied(HistoryEvent, frozen=True, tag="recover.applied"):
     failure: Raw
     is_charged: bool = True
 
+    def describe(self, names: HistoryNames) -> str:
+        failure = format_failure_with_line(read_step_failure(self.failure))
+        number = names.attempts.get(self.step)
+        attempt = "an attempt" if number is None else f"attempt {number}"
+        doubt = ", and is in doubt" if self.in_doubt else ""
+        decision = _DECISIONS[self.what].format(at=format_instant(self.not_before))
+        if not self.is_charged:
+            decision += "; its Agent's service is down, so the attempt is not counted"
+        return f"{names.name_step(self.step)}: {attempt} failed{doubt} ({failure}); {decision}"
+
 
 class StepAttemptsReturned(HistoryEvent, frozen=True, tag="step.attempts_returned"):
     """Failures of a step that an outage has burnt do not count any more. ``failure_count``: what is left."""
@@ -179,6 +273,11 @@ class StepAttemptsReturned(HistoryEvent, frozen=True, tag="step.attempts_returne
     step: int
     count: int
     failure_count: int
+
+    def describe(self, names: HistoryNames) -> str:
+        verb = "is" if self.count == 1 else "are"
+        attempts = format_count(self.count, "failed attempt")
+        return f"{names.name_step(self.step)}: {attempts} of the outage {verb} not counted any more"
 
 
 class StepExpired(HistoryEvent, frozen=True, tag="step.expired"):
@@ -189,6 +288,12 @@ class StepExpired(HistoryEvent, frozen=True, tag="step.expired"):
     why: str
     term: int | None
 
+    def describe(self, names: HistoryNames) -> str:
+        step = names.name_step(self.step)
+        if self.why == "starved":
+            return f"the Supervisor finds that no Agent took {step} within its wait_within"
+        return f"the Supervisor finds that {step} gave no answer in time"
+
 
 class StepLost(HistoryEvent, frozen=True, tag="step.lost"):
     """The process of an attempt was lost."""
@@ -197,12 +302,20 @@ class StepLost(HistoryEvent, frozen=True, tag="step.lost"):
     fence: int
     lost_count: int
 
+    def describe(self, names: HistoryNames) -> str:
+        return (
+            f"{names.name_step(self.step)}: its attempt was lost with its process; it is in doubt, and costs no attempt"
+        )
+
 
 class AttemptReleased(HistoryEvent, frozen=True, tag="attempt.released"):
     """An attempt went back before its work began. It costs nothing and leaves no doubt; ``fence``: the new one."""
 
     step: int
     fence: int
+
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)}: its attempt goes back before its work began; it costs no attempt"
 
 
 class AttemptRevoked(HistoryEvent, frozen=True, tag="attempt.revoked"):
@@ -211,12 +324,20 @@ class AttemptRevoked(HistoryEvent, frozen=True, tag="attempt.revoked"):
     step: int
     fence: int
 
+    def describe(self, names: HistoryNames) -> str:
+        return (
+            f"{names.name_step(self.step)}: its attempt is taken from the program, which may be at work; it is in doubt"
+        )
+
 
 class StepWithdrawn(HistoryEvent, frozen=True, tag="step.withdrawn"):
     """A step that was asked for will not be done."""
 
     step: int
     in_doubt: bool
+
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)} is withdrawn{_format_doubt(in_doubt=self.in_doubt)}"
 
 
 class StepParked(HistoryEvent, frozen=True, tag="step.parked"):
@@ -225,11 +346,17 @@ class StepParked(HistoryEvent, frozen=True, tag="step.parked"):
     step: int
     in_doubt: bool
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)} is set aside: it stays open until the task is resubmitted"
+
 
 class CompensationReached(HistoryEvent, frozen=True, tag="compensation.reached"):
     """A planned compensation has its turn."""
 
     step: int
+
+    def describe(self, names: HistoryNames) -> str:
+        return f"it is the turn of {names.name_step(self.step)}"
 
 
 class TimerFired(HistoryEvent, frozen=True, tag="timer.fired"):
@@ -238,6 +365,9 @@ class TimerFired(HistoryEvent, frozen=True, tag="timer.fired"):
     step: int
     number: int
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)} has fired"
+
 
 # --- by a person's verb
 class StepSetBack(HistoryEvent, frozen=True, tag="step.set_back"):
@@ -245,6 +375,9 @@ class StepSetBack(HistoryEvent, frozen=True, tag="step.set_back"):
 
     step: int
     attempt: int
+
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)} is to be done again, as attempt {self.attempt}"
 
 
 class StepEdited(HistoryEvent, frozen=True, kw_only=True, tag="step.edited"):
@@ -256,6 +389,11 @@ class StepEdited(HistoryEvent, frozen=True, kw_only=True, tag="step.edited"):
     replaces: Hash | UnsetType = UNSET
     idempotency_key: str
 
+    def describe(self, names: HistoryNames) -> str:
+        since = "" if self.attempt is UNSET else f" from attempt {self.attempt} on"
+        kept = "" if self.replaces is UNSET else "; those it had are kept"
+        return f"{names.name_step(self.step)} gets other arguments{since}, and a new key with them{kept}"
+
 
 class StepAnswered(HistoryEvent, frozen=True, tag="step.answered"):
     """A person gave a step's result, or said that it did not happen."""
@@ -265,6 +403,11 @@ class StepAnswered(HistoryEvent, frozen=True, tag="step.answered"):
     happened: bool
     number: int | UnsetType = UNSET
     result: Hash | UnsetType = UNSET
+
+    def describe(self, names: HistoryNames) -> str:
+        if self.happened:
+            return f"{names.name_step(self.step)} is done, says a person: its result was given by hand"
+        return f"{names.name_step(self.step)} did not happen, says a person: it is no longer in doubt"
 
 
 EventOfStep = (

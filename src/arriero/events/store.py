@@ -3,7 +3,7 @@
 from msgspec import Raw
 
 from ..model import Instant
-from .base import HistoryEvent
+from .base import HistoryEvent, HistoryNames
 
 
 class ProcessStarted(HistoryEvent, frozen=True, tag="process.started"):
@@ -37,6 +37,9 @@ class LeaseGranted(HistoryEvent, frozen=True, tag="lease.granted"):
     process: int
     owner: str = ""
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"{name_holder(self)} leads, in term {self.term}"
+
 
 class LeaseLost(HistoryEvent, frozen=True, tag="lease.lost"):
     """A process gave its lease back, or let it run out. ``owner``: the holder of a mutex, then ``process`` is 0."""
@@ -45,6 +48,9 @@ class LeaseLost(HistoryEvent, frozen=True, tag="lease.lost"):
     term: int
     process: int
     owner: str = ""
+
+    def describe(self, names: HistoryNames) -> str:
+        return f"{name_holder(self)} gave it back, in term {self.term}"
 
 
 class LeaseBroken(HistoryEvent, frozen=True, tag="lease.broken"):
@@ -56,6 +62,18 @@ class LeaseBroken(HistoryEvent, frozen=True, tag="lease.broken"):
     owner: str
     at_once: bool
     reason: str
+
+    def describe(self, names: HistoryNames) -> str:
+        now = ", at once" if self.at_once else ""
+        return f'{names.actor} took it from {name_holder(self)}, term {self.term}{now}: "{self.reason}"'
+
+
+EventOfLease = LeaseGranted | LeaseLost | LeaseBroken
+
+
+def name_holder(event: EventOfLease) -> str:
+    """Name who holds, or held, the lease of an event: the holder of a mutex by its name, a process by its number."""
+    return event.owner or f"process {event.process}"
 
 
 class LeaderRefused(HistoryEvent, frozen=True, tag="leader.refused"):
@@ -155,9 +173,7 @@ EventOfStore = (
     ProcessStarted
     | ProcessRetired
     | LimitsDeclared
-    | LeaseGranted
-    | LeaseLost
-    | LeaseBroken
+    | EventOfLease
     | LeaderRefused
     | EpochOpened
     | AppRenamed

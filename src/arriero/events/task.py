@@ -2,8 +2,39 @@
 
 from msgspec import UNSET, Raw, UnsetType
 
+from ..failure_location import find_frame_to_fix, format_frame, is_expected
+from ..failures import read_task_failure
 from ..model import Instant
-from .base import Hash, HistoryEvent
+from ..text.format import format_instant
+from .base import Hash, HistoryEvent, HistoryNames, join_parts
+
+_WHY_RELEASED = {
+    "lost": "freed: the process that held it was lost",
+    "stuck": "freed by the Supervisor: the process that held it lives but made no progress",
+    "limit": "freed by the Supervisor, for its undo",
+}
+_ENDS = {
+    "processed": "processed: it is done",
+    "compensated": "compensated, everything is undone",
+    "error": "in error, a person is needed",
+}
+_VERBS = {
+    "resubmit": "resubmitted it",
+    "compensate": "had it undone",
+    "cancel": "cancelled it",
+    "extend": "moved its limit to later",
+    "answer": "answered a step by hand",
+    "pause": "paused it",
+    "resume": "let it go on",
+}
+
+
+def _format_task_failure(failure: Raw) -> str:
+    read = read_task_failure(failure)
+    code = f" [{read.code}]" if read.code else ""
+    nothing = f" (nothing to undo: {', '.join(read.nothing_to_undo)})" if read.nothing_to_undo else ""
+    frame = None if is_expected(read.trace) else find_frame_to_fix(read.trace)
+    return f"{read.reason}{code}{'' if frame is None else f', at {format_frame(frame)}'}{nothing}"
 
 
 class TaskSubmitted(HistoryEvent, frozen=True, tag="task.submitted"):
@@ -18,6 +49,16 @@ class TaskSubmitted(HistoryEvent, frozen=True, tag="task.submitted"):
     app: str = ""
     ledger: str | None = None  # the id of the ledger that it came with
 
+    def describe(self, names: HistoryNames) -> str:
+        limit, queue = self.complete_by, self.reply_to
+        more = join_parts(
+            f"not to start before {format_instant(self.not_before)}" if self.not_before > names.began_at else "",
+            "" if limit is None else f"to be done by {format_instant(limit)}",
+            "" if queue is None else f"its submitter is told in the reply queue {queue}",
+        )
+        of_app = f" of App {self.app!r}" if self.app else ""
+        return f"submitted to workflow {self.workflow}{of_app} with priority {self.priority}{more}"
+
 
 class TaskClaimed(HistoryEvent, frozen=True, tag="task.claimed"):
     """A process drives the task from now on."""
@@ -27,6 +68,10 @@ class TaskClaimed(HistoryEvent, frozen=True, tag="task.claimed"):
     state: str
     revision: int
 
+    def describe(self, names: HistoryNames) -> str:
+        what = "for its undo " if self.state == "compensating" else ""
+        return f"taken up {what}by {names.name_process(self.process)}"
+
 
 class TaskReleased(HistoryEvent, frozen=True, tag="task.released"):
     """The task was released, so nobody drives it. ``why``: ``put_down``, ``lost``, ``stuck`` or ``limit``."""
@@ -35,11 +80,22 @@ class TaskReleased(HistoryEvent, frozen=True, tag="task.released"):
     not_before: Instant | None
     why: str
 
+    def describe(self, names: HistoryNames) -> str:
+        if (why := _WHY_RELEASED.get(self.why)) is not None:
+            return why
+        at = self.not_before
+        return (
+            "put down until news comes" if at is None else f"put down until {format_instant(at)}, or until news comes"
+        )
+
 
 class TaskExpired(HistoryEvent, frozen=True, tag="task.expired"):
     """The Supervisor found that the task's own limit has passed. ``term``: of its lease."""
 
     term: int | None
+
+    def describe(self, names: HistoryNames) -> str:
+        return "the Supervisor finds that the task's own limit has passed"
 
 
 class TaskLost(HistoryEvent, frozen=True, tag="task.lost"):
@@ -47,6 +103,10 @@ class TaskLost(HistoryEvent, frozen=True, tag="task.lost"):
 
     lost_count: int
     process: int | None
+
+    def describe(self, names: HistoryNames) -> str:
+        who = "a process that was stuck" if self.process is None else f"process {self.process}"
+        return f"{who} was lost while it worked on this task: loss {self.lost_count} since its last progress"
 
 
 class TaskTerminal(HistoryEvent, frozen=True, tag="task.terminal"):
@@ -57,17 +117,28 @@ class TaskTerminal(HistoryEvent, frozen=True, tag="task.terminal"):
     output: Hash = None
     failure: Raw | UnsetType = UNSET
 
+    def describe(self, names: HistoryNames) -> str:
+        says = _ENDS[self.state]
+        return says if self.failure is UNSET else f"{says}: {_format_task_failure(self.failure)}"
+
 
 class UndoBegun(HistoryEvent, frozen=True, tag="undo.begun"):
     """The task is undone from now on. ``failure``: a ``model.TaskFailure`` as JSON."""
 
     failure: Raw
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"the undo begins: {_format_task_failure(self.failure)}"
+
 
 class UndoPlanned(HistoryEvent, frozen=True, tag="undo.planned"):
     """All compensations that the undo needs are opened. ``steps``: their ordinals, in their order."""
 
     steps: tuple[int, ...]
+
+    def describe(self, names: HistoryNames) -> str:
+        order = ", then ".join(names.label_step(ordinal) for ordinal in self.steps)
+        return f"the undo is planned: {order or 'there is nothing to undo'}"
 
 
 # --- people
@@ -99,6 +170,16 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
     not_before: Instant | None
     approved_by: tuple[str, ...] = ()
 
+    def describe(self, names: HistoryNames) -> str:
+        changed = f" ({self.before} before, now {self.after})" if self.before != self.after else ""
+        limit = self.complete_by
+        until = "" if limit is None or limit is UNSET else f"; to be done by {format_instant(limit)}"
+        anew = ", to run again from the beginning" if self.anew else ""
+        edited = "" if self.arguments is UNSET else ", with edited arguments of its workflow"
+        approved = f", approved by {' and '.join(self.approved_by)}" if self.approved_by else ""
+        did = _VERBS.get(self.verb, self.verb)
+        return f'{self.by} {did}{anew}{edited}{changed}{approved}: "{self.reason}"{until}'
+
 
 class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):
     """A person approved a verb that others must ask for as well; nothing else was changed.
@@ -116,6 +197,9 @@ class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):
     request: str
     persons: int
 
+    def describe(self, names: HistoryNames) -> str:
+        return f'{self.by} approves {self.verb}, which needs {self.persons} persons: "{self.reason}"'
+
 
 class TaskAssigned(HistoryEvent, frozen=True, tag="task.assigned", rename={"from_app": "from"}):
     """A person gave the task to an App."""
@@ -127,6 +211,10 @@ class TaskAssigned(HistoryEvent, frozen=True, tag="task.assigned", rename={"from
     fence: int
     not_before: Instant | None
 
+    def describe(self, names: HistoryNames) -> str:
+        was = f"it was of App {self.from_app!r}" if self.from_app else "nothing said whose it was"
+        return f"{self.by} gives it to App {self.app!r}, {was}: {self.reason}"
+
 
 class StatusPublished(HistoryEvent, frozen=True, tag="status.published"):
     """A message to the submitter was put into its reply queue."""
@@ -135,15 +223,24 @@ class StatusPublished(HistoryEvent, frozen=True, tag="status.published"):
     kind: str
     queue: str
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"its submitter is told: {self.kind} (message {self.number}, reply queue {self.queue})"
+
 
 class AlertOpened(HistoryEvent, frozen=True, tag="alert.opened"):
     """The task needs a person. ``cause``: the kind of a ``model.TaskFailure``."""
 
     cause: str
 
+    def describe(self, names: HistoryNames) -> str:
+        return f"an alert is opened, to be told to people (cause: {self.cause})"
+
 
 class AlertClosed(HistoryEvent, frozen=True, tag="alert.closed"):
     """The task needs no person any more."""
+
+    def describe(self, names: HistoryNames) -> str:
+        return "its alert is closed: it is no longer in error"
 
 
 EventOfTask = (

@@ -1,60 +1,14 @@
 """Sentences for people about breakers of Agents: findings of the doctor, reasons of tasks, lines of their history."""
 
 from collections.abc import Iterable, Sequence
-from typing import assert_never
 
 from ..breakers import BreakerRow, BreakerState
 from ..core.breaker_book import find_breaker, find_whole
 from ..escaping import shell_word
-from ..events.breaker import (
-    AgentPaused,
-    AgentResumed,
-    BreakerAnswered,
-    BreakerClosed,
-    BreakerOpened,
-    BreakerProbeBegun,
-    BreakerProbed,
-    BreakerProbeEnded,
-    EventOfBreaker,
-)
 from ..inspection.attempts import Requests
 from ..model import Instant, StepRow
-from ..text.format import format_count, format_instant, format_instant_and_age, format_relative
+from ..text.format import format_count, format_instant_and_age, format_relative
 from .doctor import NAMES_SHOWN_MAX, Finding
-
-
-def describe_breaker_event(event: EventOfBreaker) -> str:
-    """Describe an event of a breaker in one sentence."""
-    match event:
-        case BreakerOpened(by=by, reason=reason) if by:
-            return f'{by} opened it: "{reason}"'
-        case BreakerOpened(reason=reason, probe_at=probe_at):
-            until = "" if probe_at is None else f"; a canary may go from {format_instant(probe_at)} on"
-            return f"it opened: {reason}{until}"
-        case BreakerProbed():
-            return f"canary {event.number} of {event.wave} went: task number {event.task}, step {event.step}"
-        case BreakerAnswered(outcome=outcome):
-            what = {"answered": "was answered", "failed": "failed", "lost": "was lost with its process"}.get(
-                outcome, outcome
-            )
-            return f"the canary of task number {event.task} {what}"
-        case BreakerProbeBegun(until=until):
-            return f"a probe asks the service; it has until {format_instant(until)}"
-        case BreakerProbeEnded(failure=None):
-            return "the probe says that the service is well"
-        case BreakerProbeEnded(failure=failure, probe_at=probe_at):
-            again = "" if probe_at is None else f"; again from {format_instant(probe_at)} on"
-            return f"the probe failed: {failure}{again}"
-        case BreakerClosed(by=by, reason=reason) if by:
-            return f'{by} closed it: "{reason}"'
-        case BreakerClosed():
-            return "it closed: the service is well again"
-        case AgentPaused(by=by, reason=reason):
-            return f'{by} paused it: "{reason}"'
-        case AgentResumed(by=by, reason=reason):
-            return f'{by} resumed it: "{reason}"'
-        case _:
-            assert_never(event)
 
 
 def describe_wait_behind_breaker(step: StepRow, breakers: Sequence[BreakerRow], now: Instant) -> str:

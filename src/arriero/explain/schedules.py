@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import assert_never
 
 import msgspec
 
@@ -16,21 +15,10 @@ from ..core.schedule_instants import (
 )
 from ..core.schedules import ACTOR, LATE_SECONDS
 from ..escaping import shell_word
-from ..events.schedule import (
-    EventOfSchedule,
-    ScheduleAsked,
-    ScheduleDecided,
-    ScheduleDeclared,
-    ScheduleMended,
-    SchedulePaused,
-    ScheduleRemoved,
-    ScheduleResumed,
-    ScheduleTroubled,
-)
 from ..model import MICROSECONDS, Instant, TaskRow, later, seconds_between
 from ..model.instants import as_datetime, as_instant
 from ..schedules import Overlap, ProblemCause, ScheduleDeclaration, ScheduleRow, Timing, read_declaration
-from ..text.format import format_count, format_count_with_verb, format_duration, format_instant
+from ..text.format import format_count, format_count_with_verb, format_duration, format_instant, format_period
 from .doctor import NAMES_SHOWN_MAX, Finding
 
 CLOCK_SECONDS_MAX = 60.0  # that the store's clock and this machine's may differ by, before a person is told
@@ -93,39 +81,15 @@ def explain_change_of_time(timing: Timing, instant: Instant) -> str:
     return ""
 
 
-def format_timing(timing: Timing) -> str:
-    """Format when a schedule is due, in one phrase."""
-    if timing.cron:
-        return f"cron {timing.cron} in {timing.timezone or 'UTC'}"
-    if timing.every:
-        return f"every {format_seconds(timing.every)}"
-    if timing.at is None:
-        return "unknown"
-    return f"once at {format_instant(timing.at)}"
-
-
-def format_seconds(microseconds: int) -> str:
-    """Format a period in the largest units that fit."""
-    seconds, fraction = divmod(microseconds, MICROSECONDS)
-    parts = []
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            parts.append(f"{seconds // size} {unit}")
-            seconds %= size
-    if seconds or fraction or not parts:
-        parts.append(f"{seconds + fraction / MICROSECONDS:g} s")
-    return " ".join(parts)
-
-
 def format_catch_up(declared: ScheduleDeclaration) -> str:
     """Format which missed runs are made up."""
     if declared.catch_up is None:
         return "of missed runs only the last one is made up"
     if declared.overlap in (Overlap.SKIP, Overlap.CANCEL_RUNNING):
-        return f"of missed runs the last one is made up, if it is not older than {format_seconds(declared.catch_up)}"
+        return f"of missed runs the last one is made up, if it is not older than {format_period(declared.catch_up)}"
     if not declared.catch_up:
         return "missed runs are not made up"
-    return f"missed runs are made up for {format_seconds(declared.catch_up)}"
+    return f"missed runs are made up for {format_period(declared.catch_up)}"
 
 
 def find_remedy(row: ScheduleRow) -> str:
@@ -207,42 +171,3 @@ def _list_names(rows: Sequence[ScheduleRow]) -> str:
 
 
 # --- events
-def describe_schedule_event(event: EventOfSchedule) -> str:
-    """Describe an event of a schedule in one sentence."""
-    match event:
-        case ScheduleDeclared(by=by, reason=reason):
-            timing = Timing(cron=event.cron, timezone=event.timezone, every=event.every, at=event.at)
-            who = f"{by} added it" if by else "code declared it"
-            return f"{who}: {event.workflow}, {format_timing(timing)}, overlap {event.overlap}" + (
-                f' ("{reason}")' if reason else ""
-            )
-        case ScheduleDecided():
-            return _describe_decision(event)
-        case ScheduleAsked(by=by, reason=reason, tasks=tasks, backfill=backfill):
-            what = "a backfill" if backfill else "a run now"
-            return f'{by} asked for {what}: "{reason}"; {format_count(len(tasks), "new run")}'
-        case SchedulePaused(by=by, reason=reason):
-            return f'{by} paused it: "{reason}"'
-        case ScheduleResumed(by=by, reason=reason):
-            return f'{by} resumed it: "{reason}"'
-        case ScheduleRemoved(by=by, reason=reason):
-            return f'{by} removed it: "{reason}"'
-        case ScheduleTroubled(problem=problem):
-            return f"it submits nothing: {problem}"
-        case ScheduleMended():
-            return "it submits again"
-        case _:
-            assert_never(event)
-
-
-def _describe_decision(event: ScheduleDecided) -> str:
-    said = f"{format_count(len(event.runs), 'run')} submitted"
-    if len(event.tasks) == 1:
-        said = f"it submitted {event.tasks[0]}"
-    elif not event.runs:
-        said = "nothing was submitted"
-    why = {"overlap": "the last run was open", "catch_up": "missed"}.get(event.why, event.why)
-    over = f"; {format_count(event.passed_over, 'instant')} passed over: {why}" if event.passed_over else ""
-    cancelled = f"; cancelled for it: {', '.join(event.cancelled)}" if event.cancelled else ""
-    refused = f"; another task has the id {event.refused[0]}" if event.refused else ""
-    return said + over + cancelled + refused

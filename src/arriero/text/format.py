@@ -4,7 +4,7 @@ import msgspec
 
 from ..failure_location import find_frame_to_fix, format_frame, is_expected
 from ..failures import StepFailure
-from ..model import Instant, StepKind, StepRow, seconds_between
+from ..model import MICROSECONDS, Instant, StepKind, StepRow, seconds_between
 from ..model.instants import as_datetime
 
 TOKEN_LENGTH = 12  # of the random end of a process's name
@@ -126,3 +126,25 @@ def format_bytes(count: int) -> str:
 def format_seconds(value: float) -> str:
     """Format ``90.0`` as ``90 s``, and ``1.5`` as ``1.5 s``."""
     return repr(value).removesuffix(".0") + " s"
+
+
+def format_period(microseconds: int) -> str:
+    """Format the period of a schedule in the largest units that fit: ``1 d``, ``1 h 30 min``, ``1.5 s``."""
+    seconds, fraction = divmod(microseconds, MICROSECONDS)
+    parts = []
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            parts.append(f"{seconds // size} {unit}")
+            seconds %= size
+    if seconds or fraction or not parts:
+        parts.append(f"{seconds + fraction / MICROSECONDS:g} s")
+    return " ".join(parts)
+
+
+def format_timing(cron: str, timezone: str, every: int, at: Instant | None) -> str:
+    """Format when a schedule is due, in one phrase. ``every``: microseconds, 0 if it has no period."""
+    if cron:
+        return f"cron {cron} in {timezone or 'UTC'}"
+    if every:
+        return f"every {format_period(every)}"
+    return "unknown" if at is None else f"once at {format_instant(at)}"
