@@ -14,6 +14,7 @@ from arriero.commands import Outcome
 from arriero.core import transitions
 from arriero.model import Instant, StepRow, StepState
 from arriero.runtime import agent_host, attempt_run
+from arriero.runtime.hosted_agent import HostedAgent
 
 TALKS_ON_SECONDS = 4.0
 """Seconds that an Agent still speaks after ``complete_by``: enough for a slow answer and for the next attempt to begin."""
@@ -38,8 +39,10 @@ def _unchecked(step: StepRow | None, fence: int, now: Instant) -> str:
 class _TalksOn(attempt_run.AttemptRun):
     """An attempt that reports after its time, while the next attempt of its step is under way."""
 
-    def __init__(self, host: agent_host.AgentHost, dispatch: Dispatch, deadline: float) -> None:
-        super().__init__(host, dispatch, deadline + TALKS_ON_SECONDS)
+    def __init__(
+        self, parts: attempt_run.AttemptParts, hosted: HostedAgent, dispatch: Dispatch, deadline: float
+    ) -> None:
+        super().__init__(parts, hosted, dispatch, deadline + TALKS_ON_SECONDS)
         self._next_has_begun = asyncio.Event()
 
     async def run(self) -> None:
@@ -61,5 +64,5 @@ class _TalksOn(attempt_run.AttemptRun):
 
 if __name__ == "__main__":
     transitions.report_verdict = _unchecked
-    agent_host.AttemptRun = _TalksOn  # type: ignore[attr-defined,assignment]  # broken on purpose
+    agent_host.AttemptRun = _TalksOn  # type: ignore[attr-defined]  # broken on purpose
     main()

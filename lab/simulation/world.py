@@ -33,8 +33,9 @@ from arriero.failures import read_task_failure
 from arriero.loops import drop_silently
 from arriero.model import HistoryRow, Instant, Loaded, StepRow, StepState, TaskRow, TaskState, Turn
 from arriero.processes import ProcessAbout
-from arriero.runtime.node import Node, NodeSession
+from arriero.runtime.node import Node, NodePlan, NodeSession
 from arriero.runtime.ports import Ports
+from arriero.runtime.process_context import Substitutes
 from arriero.runtime.settings import Settings, check_roles
 from arriero.runtime.upkeep import Upkeep
 from arriero.store.memory import MemoryStore
@@ -223,7 +224,7 @@ class World:
     def list_believers(self) -> list[Believer]:
         """The processes that live, and whether each believes that it leads."""
         return [
-            Believer(process, node.session.membership.process_no, node.session.leader.is_leading())
+            Believer(process, node.session.context.process_no, node.session.leader.is_leading())
             for process, node in self._nodes.values()
             if not self.loop.is_dead(process) and node.session is not None and hasattr(node.session, "leader")
         ]
@@ -320,19 +321,25 @@ class World:
             about = _add_roles(about, roles)
         node = Node(
             lambda: NodeSession(
-                # Where a test's function stands for each step, none stands for the program that is called.
-                [agent for agent in self.app.agents if not agent.pushes] if programs is None else programs.agents,
-                self.app.session.codes,
-                store=store,  # type: ignore[arg-type]  # its methods are set in a loop
-                ports=ports,
-                settings=self.build_settings(),
-                roles=roles,
-                on_end=lambda _task, _live: None,
-                find_substitute=self._on_try if programs is None else None,  # with it no request would be given out
-                about=about,
-                app=app,
-                upkeep=self.build_upkeep(store, ports),
-                groups=group_agents(self.app.agents),
+                NodePlan(
+                    # Where a test's function stands for each step, none stands for the program that is called.
+                    agents=[agent for agent in self.app.agents if not agent.pushes]
+                    if programs is None
+                    else programs.agents,
+                    codes=self.app.session.codes,
+                    store=store,  # type: ignore[arg-type]  # its methods are set in a loop
+                    ports=ports,
+                    settings=self.build_settings(),
+                    roles=roles,
+                    on_end=lambda _task, _live: None,
+                    substitutes=Substitutes(self._on_try)
+                    if programs is None
+                    else None,  # with it no request would be given out
+                    about=about,
+                    app=app,
+                    upkeep=self.build_upkeep(store, ports),
+                    groups=group_agents(self.app.agents),
+                )
             )
         )
         self._nodes[number] = (process, node)

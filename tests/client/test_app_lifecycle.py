@@ -169,7 +169,7 @@ async def test_a_reopened_file_goes_on_where_it_was(machine: Machine) -> None:
     second = machine.app([echoes], [nap, greet])
     async with second.running():
         assert await within(second.task("nap", nap).result()) == "awake"
-        assert session_of(second).membership.process_no == 2
+        assert session_of(second).context.process_no == 2
     assert task.id == "nap"
     await machine.check()
 

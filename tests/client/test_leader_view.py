@@ -13,7 +13,7 @@ async def test_an_app_tells_who_leads_and_nobody_once_it_has_left(machine: Machi
             await until(lambda: session_of(leading).leader.is_leading())
             view = await watching.leader()
             assert view is not None
-            assert (view.process, view.term) == (session_of(leading).instance, 1)
+            assert (view.process, view.term) == (session_of(leading).context.actor, 1)
             assert view.since is not None
             assert timedelta(0) < view.until - view.since
             assert view.until - view.since >= timedelta(seconds=QUICK.leader_seconds)

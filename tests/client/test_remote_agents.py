@@ -181,8 +181,8 @@ async def test_nothing_is_taken_while_no_program_asks(machine: Machine) -> None:
         await gateway.submit()
         await machine.event("step.opened")
         hosts = session_of(gateway.app).agents
-        await until(lambda: hosts.places.backlog)
-        assert hosts.places.count_free("shipping") == 0
+        await until(lambda: hosts.hosted["shipping"].has_backlog)
+        assert hosts.hosted["shipping"].compute_room().open == 0
 
 
 async def test_a_poll_takes_as_many_as_it_asks_for_and_max_in_flight_bounds_them_all(machine: Machine) -> None:
@@ -248,11 +248,11 @@ async def test_an_attempt_that_ended_before_its_request_was_fetched_frees_its_pl
 async def test_a_poll_that_is_cancelled_gives_its_request_on(machine: Machine) -> None:
     async with gateways(machine, ROLES) as (gateway,):
         poll = asyncio.create_task(gateway.agents.take("shipping", 1, 30))
-        desk = session_of(gateway.app).agents.remote
-        await until(lambda: desk.count_wanted("shipping"))
+        desk = session_of(gateway.app).agents.hosted["shipping"]
+        await until(lambda: desk.count_wanted())
         poll.cancel()
         await asyncio.gather(poll, return_exceptions=True)
-        assert desk.count_wanted("shipping") == 0
+        assert desk.count_wanted() == 0
         await gateway.submit()
         await gateway.agents.report("shipping", succeeded(await gateway.take_one()))
 
@@ -413,7 +413,7 @@ async def test_a_report_to_another_process_counts_and_frees_the_place_of_the_one
         assert await within(task.result()) == "B-1"
         hosts = session_of(gateway.app).agents
         await until(lambda: not hosts.in_flight)
-        assert hosts.places.used["shipping"] == 0
+        assert hosts.hosted["shipping"].used == 0
         await gateway.refused("report-duplicate", succeeded(request))
         await gateway.submit(parcel="Q")
         await gateway.agents.report("shipping", succeeded(await gateway.take_one()))
@@ -438,7 +438,7 @@ async def test_nothing_is_delivered_by_a_process_that_has_lost_trust_in_its_leas
     async with gateways(machine, ROLES) as (gateway,):
         task = await gateway.submit()
         hosts = session_of(gateway.app).agents
-        hand_out, is_trusted, trusts = hosts.remote._hand_out, hosts.is_trusted, [True]
+        hand_out, is_trusted, trusts = hosts.remote._hand_out, hosts.context.is_trusted, [True]
 
         def hand_out_and_lose_trust(agent: str) -> None:
             hand_out(agent)
@@ -446,7 +446,7 @@ async def test_nothing_is_delivered_by_a_process_that_has_lost_trust_in_its_leas
 
         with monkeypatch.context() as patch:
             patch.setattr(hosts.remote, "_hand_out", hand_out_and_lose_trust)
-            patch.setattr(hosts, "is_trusted", lambda: trusts[0] and is_trusted())
+            patch.setattr(hosts.context, "is_trusted", lambda: trusts[0] and is_trusted())
             assert await within(gateway.agents.take("shipping", 1, 1)) == ()  # others may have freed it
             assert not trusts[0]
         await gateway.agents.report("shipping", succeeded(await gateway.take_one()))
@@ -578,9 +578,9 @@ async def test_a_call_is_counted_once_although_its_holder_does_not_know_yet_what
         calls: list[tuple[str, str]] = []
         for name, gateway in (("holder", Gateway(app)), ("other", other)):
             monkeypatch.setattr(
-                session_of(gateway.app).agents.breakers,
+                session_of(gateway.app).agents.hosted["shipping"].breakers,
                 "note_call",
-                lambda _agent, _step, call, name=name, **_: calls.append((name, call.end)),
+                lambda _step, call, name=name, **_: calls.append((name, call.end)),
             )
         task = await Gateway(app).submit()
         request = await Gateway(app).take_one()
@@ -711,7 +711,7 @@ async def test_a_process_that_drains_takes_what_programs_say_and_gives_nothing_o
         await machine.event("step.dispatched", task=task.id)
         waiting = asyncio.create_task(gateway.agents.take("shipping", 1, 30))
         hosts = session_of(app).agents
-        await until(lambda: hosts.remote.count_wanted("shipping") == 2)
+        await until(lambda: hosts.hosted["shipping"].count_wanted() == 2)
         await until(lambda: len(hosts.in_flight) == 2)
         leaving = asyncio.create_task(running.__aexit__(None, None, None))
         assert await within(waiting) == ()

@@ -178,7 +178,7 @@ async def test_a_view_names_the_process_that_holds_the_task_and_runs_its_step(wo
     async with running(App("shop", agents=[stock], workflows=[asking])) as world_of_its_own:
         await (await world_of_its_own.app.submit(asking(), task_id="t")).result()
         assert world_of_its_own.app.session.node is not None
-        instance = world_of_its_own.app.session.node.session.instance
+        instance = world_of_its_own.app.session.node.session.context.actor
     (view,) = seen
     (step,) = view.steps
     assert (view.state, view.held_by, step.held_by, step.state) == ("processing", instance, instance, "running")

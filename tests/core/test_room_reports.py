@@ -3,7 +3,7 @@
 import msgspec
 from core_rows import NOW
 
-from arriero.core.room_reports import AgentReport, HostedAgent, encode_reports, read_reports, survey_hosts
+from arriero.core.room_reports import AgentReport, SurveyedAgent, encode_reports, read_reports, survey_hosts
 from arriero.model import later
 from arriero.processes import ProcessAbout, ProcessRow
 
@@ -31,7 +31,7 @@ def test_places_add_up_and_the_process_that_sees_most_trouble_counts() -> None:
     found = survey_hosts(
         [process(1, room=room(3)), process(2, room=room(0, health=0.2, is_barred=True)), process(3)], NOW, "shop"
     )
-    assert found == {"payments": HostedAgent(frozenset({"charge", "refund"}), 3, 20, 0.2, True)}
+    assert found == {"payments": SurveyedAgent(frozenset({"charge", "refund"}), 3, 20, 0.2, True)}
 
 
 def test_who_has_not_reported_may_have_room() -> None:

@@ -11,7 +11,7 @@ from runtime_world import Machine, session_of, until, within
 from arriero import TaskCompensated
 from arriero.client.remote_agents import RemoteAgents, RemoteReport
 from arriero.errors import StoreError
-from arriero.runtime.agent_host import AgentHost
+from arriero.runtime.hosted_agent import HostedAgent
 from arriero.runtime.settings import ROLES
 
 
@@ -98,15 +98,15 @@ async def test_a_try_is_not_repeated_while_the_store_does_not_answer(
         called.answers = [(500, {}, {}), (200, {}, {"number": "B-8"})]
         app = shipping_app(machine, called.url)
         async with app.running():
-            begin_try, asked = AgentHost.begin_try, []
+            begin_try, asked = HostedAgent.begin_try, []
 
-            async def fail(self: AgentHost, step: Any, *, in_doubt: bool) -> float | None:
+            async def fail(self: HostedAgent, step: Any, *, in_doubt: bool) -> float | None:
                 asked.append(step)
                 if len(asked) == 1:
                     raise StoreError("the connection was cut")
                 return await begin_try(self, step, in_doubt=in_doubt)
 
-            monkeypatch.setattr(AgentHost, "begin_try", fail)
+            monkeypatch.setattr(HostedAgent, "begin_try", fail)
             assert await shipped(app) == "B-8"
         assert [called.read(number)["attempt"] for number in range(2)] == [1, 2]
         assert "it will expire" not in caplog.text  # the first attempt has reported its failure

@@ -86,7 +86,7 @@ async def test_no_sample_holds_an_id(app: App) -> None:
         body, _ = await MetricsCollector(app).render()
         node = app.session.node
         assert node is not None and node.session is not None
-        for word in (ID, "customer-77", "web-queue", node.session.instance):
+        for word in (ID, "customer-77", "web-queue", node.session.context.actor):
             assert word not in body.decode()
 
 

@@ -33,7 +33,7 @@ async def test_what_expires_is_recovered_while_somebody_has_a_table_of_upkeep_or
         assert app.session.node.session is not None
         with psycopg.connect(url) as stranger:
             stranger.execute(f"LOCK TABLE arriero.{table} IN ACCESS EXCLUSIVE MODE".encode())
-            upkeep = app.session.node.session._upkeep
+            upkeep = app.session.node.session._plan.upkeep
             assert upkeep is not None
             upkeep._due = dict.fromkeys(upkeep._due, 0.0)
             leader = app.session.node.session.leader

@@ -14,43 +14,13 @@ from arriero.core.routing import INTERCHANGEABLE, PINNED
 from arriero.model import Instant, StepKind, later
 from arriero.processes import ProcessAbout, ProcessRow
 from arriero.runtime.agent_router import SIBLING_SECONDS, AgentRouter
-from arriero.runtime.call_monitor import CallWindow, EndedCall
+from arriero.runtime.call_monitor import CallCounter, CallWindow, EndedCall
+from arriero.runtime.hosted_agent import HostedAgent
+from arriero.runtime.process_context import ProcessContext
 
 NOW = Instant(1_700_000_000_000_000)
 POLICY = Breaker(minimum=4)
 NEW = NewStep(kind=StepKind.STEP, name="charge", key="#1", agent="payments")
-
-
-class KnownBreakers:
-    def __init__(self) -> None:
-        self.known: dict[tuple[str, str, str], BreakerRow] = {}
-        self.windows: dict[tuple[str, str, str], CallWindow] = {}
-
-
-class Places:
-    """The places of the Agents of a process, as free as the test says."""
-
-    def __init__(self, *agents: Agent) -> None:
-        self.agents = {agent.name: agent for agent in agents}
-        self.breakers: Any = KnownBreakers()
-        self.is_taking = True
-        self.full: set[str] = set()
-        self.asked: list[str] = []
-
-    def count_free(self, agent: str) -> int:
-        return 0 if agent in self.full else 7
-
-    def count_places(self, agent: str) -> int:
-        return self.agents[agent].max_in_flight
-
-    def find_last_poll(self, agent: str) -> Instant:
-        return Instant(0)
-
-    def may_reserve(self, agent: str, priority: int) -> bool:
-        return agent in self.agents and agent not in self.full
-
-    def note_waiting(self, agent: str) -> None:
-        self.asked.append(agent)
 
 
 class Routing:
@@ -58,17 +28,42 @@ class Routing:
         self.payments = Agent("payments", breaker=POLICY)
         self.eu = Agent("payments-eu", provides=self.payments, breaker=POLICY)
         both = {agent.name: agent for agent in (self.payments, self.eu)}
-        self.places = Places(*(both[name] for name in hosted))
         self.others: tuple[ProcessRow, ...] = ()
         self.at = 0.0
-        self.router = AgentRouter(
-            self.places,
-            {"payments": (self.payments, self.eu)},
-            "shop",
-            others=lambda: self.others,
-            now=lambda: later(NOW, self.at),
-            monotonic=lambda: self.at,
-        )
+        self.asked: list[str] = []
+        common: Any = {"store": self, "ports": self, "committer": None, "settings": None}
+        self.clock = self
+        context = ProcessContext(**common, actor="here", app="shop")
+        self.hosted = {
+            name: HostedAgent(
+                both[name],
+                context,
+                CallCounter("shop", 1),
+                take_soon=self._take,
+                take_in_next_turn=lambda _: self._take(),
+            )
+            for name in hosted
+        }
+        groups = {"payments": (self.payments, self.eu)}
+        self.router = AgentRouter(context, self.hosted, groups, lambda: self.others)
+
+    # the store and the clock
+    def now(self) -> Instant:
+        return later(NOW, self.at)
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def _take(self) -> None:
+        """A Take, which finds nothing."""
+        for hosted in self.hosted.values():
+            if hosted.has_backlog:
+                self.asked.append(hosted.name)
+                hosted.has_backlog = False
+
+    # what happens
+    def use(self, agent: str, places: int) -> None:
+        self.hosted[agent].used = self.hosted[agent].used_by_others = places
 
     def routed(self, count: int, **changes: Any) -> dict[str, int]:
         new = msgspec.structs.replace(NEW, **changes)
@@ -83,7 +78,7 @@ class Routing:
 
     def know(self, agent: str, **fields: Any) -> None:
         row = BreakerRow(app="shop", agent=agent, policy=msgspec.json.encode(POLICY).decode(), **fields)
-        self.places.breakers.known["shop", agent, row.target] = row
+        self.hosted[agent].breakers.known["shop", agent, row.target] = row
 
 
 @pytest.fixture
@@ -110,7 +105,7 @@ def test_an_agent_that_nobody_hosts_gets_nothing_until_somebody_does() -> None:
 
 def test_room_elsewhere_counts_as_room() -> None:
     routing = Routing("payments")
-    routing.places.full = {"payments"}
+    routing.use("payments", 10)
     routing.hosted_elsewhere("payments-eu", free=1)
     assert routing.routed(4) == {"payments-eu": 4}
     routing.others = ()
@@ -126,7 +121,7 @@ def test_an_agent_that_its_hosts_call_down_gets_few(both: Routing) -> None:
 
 
 def test_failed_calls_lower_the_share(both: Routing) -> None:
-    window = both.places.breakers.windows["shop", "payments-eu", ""] = CallWindow(POLICY)
+    window = both.hosted["payments-eu"].breakers.windows["shop", "payments-eu", ""] = CallWindow(POLICY)
     for end in ("succeeded", "succeeded", "succeeded", "transient"):
         window.add(EndedCall(end, 0.1), NOW, 1)
     assert both.routed(30) == {"payments": 20, "payments-eu": 10}
@@ -159,16 +154,18 @@ def test_a_breaker_of_one_target_keeps_only_its_requests_away(both: Routing) -> 
 def test_while_an_agent_is_avoided_its_breaker_is_looked_at_now_and_then(both: Routing) -> None:
     both.know("payments-eu", paused_at=NOW)
     both.routed(4)
-    assert both.places.asked == ["payments-eu"]
+    assert both.asked == ["payments-eu"]
     both.at = 1.0
     both.routed(4)
-    assert both.places.asked == ["payments-eu"] * 2
+    assert both.asked == ["payments-eu"] * 2
 
 
 def test_a_process_reports_its_places_and_none_while_it_drains(both: Routing) -> None:
-    both.places.full = {"payments"}
+    both.use("payments", 10)
+    both.use("payments-eu", 3)
     assert both.router.report_room() == {"payments": AgentReport(0, 10), "payments-eu": AgentReport(7, 10)}
-    both.places.is_taking = False
+    for hosted in both.hosted.values():
+        hosted.is_taking = False
     assert [report.free for report in both.router.report_room().values()] == [0, 0]
     assert both.routed(2) == {"payments": 1, "payments-eu": 1}, "nobody takes anything: it waits for either"
 

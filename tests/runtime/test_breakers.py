@@ -307,4 +307,4 @@ async def test_a_target_for_each_customer_leaves_no_window_of_calls_behind(monke
         for number in range(40):
             await within((await world.app.submit(bank.order(number))).result())
             await world.clock.advance(6)
-        assert len(session_of(world.app).agents.breakers.windows) <= 11
+        assert len(session_of(world.app).agents.hosted["bank"].breakers.windows) <= 11

@@ -129,7 +129,7 @@ async def test_a_lost_process_s_attempts_are_told_by_whoever_frees_them(machine:
         task = await lost.submit(carry(), task_id="t")
         await within(began.wait())
         session = session_of(lost)
-        await session._store.retire(session.membership.process_no, by="test", known_dead=True)
+        await session._store.retire(session.context.process_no, by="test", known_dead=True)
         async with other.running():
             await until(lambda: any("was lost with process 1 and may have happened" in line for line in lines))
             gate.set()

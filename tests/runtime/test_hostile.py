@@ -200,4 +200,4 @@ async def test_a_lost_answer_to_a_take_costs_no_place_and_gives_none_twice(
         assert (losses, most) == ({"take": 0, "held": 0}, 1)
         agents = world.app.session.node.session.agents  # type: ignore[union-attr]  # it runs
         await world.clock.advance(1)
-        assert agents.places.used["one"] == 0
+        assert agents.hosted["one"].used == 0

@@ -13,6 +13,7 @@ from arriero.commands import Recover, RetryAsked
 from arriero.failures import StepFailure
 from arriero.model import Instant, LeaseRow
 from arriero.runtime.leader import Leader
+from arriero.runtime.process_context import ProcessContext
 
 slow = Agent("slow")
 
@@ -194,7 +195,10 @@ class Lease:
 
     async def passes(self, count: int) -> list[int]:
         """Terms that a leader worked under in so many passes."""
-        leader = Leader(self._work, store=self, ports=self, settings=QUICK, actor="leader", process_no=1)
+        common: Any = {"store": self, "committer": None, "ports": self, "settings": QUICK}
+        context = ProcessContext(**common, actor="leader")
+        context.process_no = 1
+        leader = Leader(context, self._work)
         for _ in range(count):
             await leader._keep()
             await leader.make_pass()

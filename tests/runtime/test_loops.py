@@ -263,7 +263,7 @@ async def freeing(case: Case) -> None:
             lost = session_of(case.other)
             case.patch.setattr(lost._store, "renew", no_answer)  # it does not hear that it is lost
             case.store.break_once("load_held")
-            await lost._store.retire(lost.membership.process_no, by="test", known_dead=True)
+            await lost._store.retire(lost.context.process_no, by="test", known_dead=True)
             await until(lambda: case.store.went_on("load_held"))
             hold.pop("first").set()
             assert await within(case.app.task(task.id, carry).result()) == ["first", "second"]
@@ -403,8 +403,8 @@ async def test_a_loop_goes_on_after_an_unexpected_exception_in_one_turn(
 
 # --- where loops begin
 STARTS: dict[tuple[str, str], Loop | str] = {
-    ("runtime.probes", "Probes.look"): "one probe: it ends by itself, and its failures are handled",
-    ("runtime.probes", "Probes._call"): "the function of one probe: it is cut off after its time",
+    ("runtime.probes", "Probing.look"): "one probe: it ends by itself, and its failures are handled",
+    ("runtime.probes", "Probing._call"): "the function of one probe: it is cut off after its time",
     ("runtime.agent_host", "AgentHost.dispatch"): "one attempt: it ends by itself, and its end is handled",
     ("runtime.alerts", "Alerting._handle"): "tells one alert, awaited at once",
     ("runtime.shutdown", "finish"): "one ending, awaited at once",
@@ -524,7 +524,7 @@ async def test_a_process_whose_renewals_have_ended_begins_again_and_works(machin
             await until(
                 lambda: case.app.session.node is not None and case.app.session.node.session not in (None, broken)
             )
-            assert not broken.membership.is_trusted()
+            assert not broken.context.is_trusted()
             assert await within((await case.app.submit(carry("first"))).result()) == ["first", "second"]
     finally:
         threading.excepthook = hook

@@ -1,6 +1,7 @@
 """A process that is declared lost drops everything and begins again; its tasks go on and still end once."""
 
 import asyncio
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ class Road:
 
 async def declare_lost(session: NodeSession) -> None:
     """As another process would that believes it dead."""
-    await session._store.retire(session.membership.process_no, by="test", known_dead=True)
+    await session._store.retire(session.context.process_no, by="test", known_dead=True)
 
 
 async def cut_off(app: App) -> None:
@@ -74,9 +75,9 @@ async def test_it_drops_everything_begins_again_under_a_new_name_and_the_task_en
         await declare_lost(first)
         assert await within(task.result()) == [2, "rested"]
         second = session_of(app)
-        assert second.instance != first.instance
-        assert second.membership.process_no == first.membership.process_no + 1
-        assert not first.membership.is_trusted()
+        assert second.context.actor != first.context.actor
+        assert second.context.process_no == first.context.process_no + 1
+        assert not first.context.is_trusted()
         assert road.cancelled == 1
         view = await task.view()
         assert (view.failure_count, view.lost_count) == (
@@ -100,7 +101,7 @@ async def test_a_process_that_is_cut_off_loses_its_tasks_to_another_and_its_late
         await until(lambda: len(road.calls) == 1)
         before = session_of(slow)
         await cut_off(slow)
-        await until(lambda: not before.membership.is_trusted())
+        await until(lambda: not before.context.is_trusted())
         async with other.running():
             assert await within(other.task(task.id, road.journey).result()) == [2, "rested"]
         road.stop.set()  # only now its own attempt answers
@@ -139,10 +140,10 @@ async def test_a_process_that_does_not_trust_its_lease_takes_nothing_on(machine:
     async with slow.running():
         session = session_of(slow)
         await cut_off(slow)
-        await until(lambda: not session.membership.is_trusted())
+        await until(lambda: not session.context.is_trusted())
         task = await slow.submit(road.journey())
         session.scheduler.claim_soon()
-        session.agents.places.note_due()
+        session.agents.note_due()
         assert not session.scheduler._claiming
         async with other.running():
             assert await within(task.result()) == [1, "rested"]
@@ -157,7 +158,10 @@ async def test_an_attempt_whose_process_lost_its_trust_before_the_call_is_not_be
     app = machine.app([road.agent], [road.journey])
     async with app.running():
         session = session_of(app)
-        session.agents.is_trusted = lambda: False  # to its attempts; the place is reserved all the same
+        parts = session.agents._parts
+        lapsed = copy(parts.context)
+        lapsed.trusted_until = 0.0  # to its attempts; the place is reserved all the same
+        session.agents._parts = msgspec.structs.replace(parts, context=lapsed)
         task = await app.submit(road.walk())
         await machine.event("step.dispatched", task=task.id)
         await until(lambda: bool(session.agents.in_flight))

@@ -14,6 +14,7 @@ from arriero.core.lease import MARGIN_SHARE
 from arriero.model import Instant, Loaded
 from arriero.processes import ProcessRow
 from arriero.runtime.membership import Membership
+from arriero.runtime.process_context import ProcessContext
 from arriero.store.contract import Renewal
 
 OURS, OTHERS = 1, 2
@@ -35,8 +36,9 @@ class Bench:
         common: Any = {"store": self, "committer": self, "ports": self, "settings": QUICK}
         self.news = "{}"  # what the process would say of itself now
         self.order: list[str] = []
+        self.context = ProcessContext(**common, actor="ours")
         self.membership = Membership(
-            **common, instance="ours", on_lost=lambda: None, spawn=self._spawn, about_now=lambda _: self.news
+            self.context, on_lost=lambda: None, spawn=self._spawn, about_now=lambda _: self.news
         )
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -111,14 +113,14 @@ class Bench:
 
 async def test_a_process_says_what_is_new_of_itself_after_its_renewal_and_only_where_the_store_is_quick() -> None:
     bench = Bench()
-    membership = await bench.started()
+    await bench.started()
     bench.news, bench.takes = '{"slow":1}', [0.3 * QUICK.lease_seconds]
     await bench.renewed()
-    assert membership.is_trusted()
+    assert bench.context.is_trusted()
     assert bench.order == ["renew", "renew"]  # it would have put off the next renewal
     await bench.renewed()
     assert bench.order == ["renew", "renew", "renew", "describe"]
-    assert membership.is_trusted()
+    assert bench.context.is_trusted()
     await bench.renewed()
     assert bench.order[-1] == "renew"  # there is nothing new
     await bench.stop()
@@ -128,24 +130,24 @@ async def test_a_lease_is_trusted_from_before_its_request_left_however_late_the_
     bench = Bench()
     trusted = QUICK.lease_seconds * (1 - MARGIN_SHARE)
     bench.takes = [trusted - 0.1, trusted, 0.0]
-    membership = await bench.started()
-    assert membership.is_trusted()
+    await bench.started()
+    assert bench.context.is_trusted()
     bench.at += 0.2
-    assert not membership.is_trusted()
+    assert not bench.context.is_trusted()
     await bench.renewed()
-    assert not membership.is_trusted()
+    assert not bench.context.is_trusted()
     await bench.renewed()
-    assert membership.is_trusted()
-    await membership.stop(retire=False)
+    assert bench.context.is_trusted()
+    await bench.membership.stop(retire=False)
 
 
 async def test_what_could_not_be_freed_at_once_is_freed_with_a_later_renewal() -> None:
     bench = Bench()
     bench.other_left = [loaded(locked_by=OTHERS)]
     bench.silent = 1
-    membership = await bench.started()
+    await bench.started()
     await until(lambda: not bench.silent)
     assert bench.freed == []
     await bench.renewed()
     await until(lambda: bench.freed == [1])
-    await membership.stop(retire=False)
+    await bench.membership.stop(retire=False)

@@ -174,7 +174,11 @@ async def test_a_plain_probe_that_never_returns_holds_its_process_from_the_next_
                     await app.submit(bank.order(number))
                 await machine.event("breaker.probe_ended")
                 host = session_of(app).agents
-                await until(lambda: all(row.probe_at < host.store.now() for row in host.breakers.known.values()))
+                await until(
+                    lambda: all(
+                        row.probe_at < host.context.store.now() for row in host.hosted["bank"].breakers.known.values()
+                    )
+                )
                 assert len(bank.probes) == 1
     finally:
         go_on.set()

@@ -134,7 +134,7 @@ async def test_a_process_that_begins_again_opens_them_again(machine: Machine) ->
     app = machine.app([bank.agent])
     async with app.running():
         first = session_of(app)
-        await first._store.retire(first.membership.process_no, by="test", known_dead=True)
+        await first._store.retire(first.context.process_no, by="test", known_dead=True)
         await until(lambda: bank.log.count("client opens") == 2)
         assert await within((await app.submit(bank.ask())).result()) == "client"
     assert [line for line in bank.log if "client" in line] == ["client opens", "client closes"] * 2

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from runtime_world import session_of, within
 from arriero import Agent, App, Attempt, Retry, Supervision, Transient, testing, workflow
 from arriero.core.retry_budget import BURST, PER_SECOND
 from arriero.runtime.ports import Timer
-from arriero.runtime.retry_budgets import RetryBudgets
+from arriero.runtime.retry_budgets import AgentRetries
 
 
 class Flaky:
@@ -153,56 +152,40 @@ class StillClock:
         return asyncio.get_running_loop().call_later(0, callback)
 
 
-class NoPlaces:
-    """Places that nobody gives back."""
-
-    def __init__(self) -> None:
-        self.ready_retries: Counter[str] = Counter()
-
-    def give_back(self, agent: str, priority: int) -> None:
-        raise AssertionError("nobody waits here")
-
-    def reserve_for_retry(self, agent: str, priority: int) -> bool:
-        raise AssertionError("nobody waits here")
-
-    def note_waiting(self, agent: str) -> None:
-        return
-
-
 @pytest.fixture
 def clock() -> StillClock:
     return StillClock()
 
 
 @pytest.fixture
-def budgets(clock: StillClock) -> RetryBudgets:
-    """The budgets of an Agent that has spent its own, and of one that has none, while time stands still."""
-    agents = [Agent("bank", retry_budget=0.2), Agent("free", retry_budget=None)]
-    made = RetryBudgets(agents, clock, NoPlaces())
-    assert [made.may_retry("bank") for _ in range(int(BURST) + 1)] == [True] * int(BURST) + [False]
+def spent(clock: StillClock) -> AgentRetries:
+    """The budget of an Agent that has spent it, while time stands still."""
+    made = AgentRetries(Agent("bank", retry_budget=0.2), clock, lambda: None)
+    assert [made.may_retry() for _ in range(int(BURST) + 1)] == [True] * int(BURST) + [False]
     return made
 
 
-def test_five_calls_that_have_begun_allow_one_retry_of_a_try(budgets: RetryBudgets) -> None:
+def test_five_calls_that_have_begun_allow_one_retry_of_a_try(spent: AgentRetries) -> None:
     for _ in range(5):
-        assert not budgets.may_retry("bank")
-        budgets.note_call("bank")
-    assert [budgets.may_retry("bank") for _ in range(2)] == [True, False]
+        assert not spent.may_retry()
+        spent.note_call()
+    assert [spent.may_retry() for _ in range(2)] == [True, False]
 
 
-def test_five_calls_that_have_begun_allow_one_retry_in_a_take(budgets: RetryBudgets) -> None:
+def test_five_calls_that_have_begun_allow_one_retry_in_a_take(spent: AgentRetries, clock: StillClock) -> None:
     for _ in range(5):
-        assert budgets.keep_for_take([("bank", 3)]) == (("bank", 0),)
-        budgets.lose_take()
-        budgets.note_call("bank")
-    assert budgets.keep_for_take([("bank", 3), ("free", 3)]) == (("bank", 1),)
+        assert spent.keep_for_take(3) == 0
+        spent.lose_take()
+        spent.note_call()
+    assert spent.keep_for_take(3) == 1
+    assert AgentRetries(Agent("free", retry_budget=None), clock, lambda: None).keep_for_take(3) is None
 
 
-async def test_calls_that_have_begun_bring_the_next_take_forward(budgets: RetryBudgets, clock: StillClock) -> None:
+async def test_calls_that_have_begun_bring_the_next_take_forward(spent: AgentRetries, clock: StillClock) -> None:
     for _ in range(2):
-        budgets.note_call("bank")  # two fifths of a token: the rest takes 0.6 s
-    budgets.keep_for_take([("bank", 1)])
+        spent.note_call()  # two fifths of a token: the rest takes 0.6 s
+    spent.keep_for_take(1)
     for _ in range(2):
-        budgets.note_call("bank")
-    budgets.settle_take([])
+        spent.note_call()
+    spent.settle_take([])
     assert clock.waits == [pytest.approx(0.2)]

@@ -335,7 +335,7 @@ async def test_a_process_that_is_declared_lost_meanwhile_begins_nothing(desk: De
     async with desk.app.running():
         await desk.caught_up()
         session = session_of(desk.app)
-        await session._store.retire(session.membership.process_no, by="test", known_dead=True)
+        await session._store.retire(session.context.process_no, by="test", known_dead=True)
         task = await desk.app.submit(desk.one(1))
         assert await within(task.result()) == 1
     assert desk.calls == [1]

@@ -3,7 +3,6 @@
 import asyncio
 import random
 import uuid
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -185,9 +184,8 @@ async def all_free(app: App) -> None:
     """Once nothing is held any more, no place is taken."""
     session = session_of(app)
     await until(lambda: not session.scheduler.is_busy() and not session.agents.is_busy())
-    assert +session.agents.places.used == Counter()
-    assert -session.agents.places.used == Counter()
-    assert not any(session.agents.places.used_by_others.values())
+    assert not any(hosted.used for hosted in session.agents.hosted.values())
+    assert not any(hosted.used_by_others for hosted in session.agents.hosted.values())
 
 
 async def line_of(app: App, desk: Desk, calls: Iterable[Any]) -> list[Task[Any]]:

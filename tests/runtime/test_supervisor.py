@@ -13,6 +13,7 @@ from arriero.answers import Applied, Refusal
 from arriero.commands import AnyCommand, Recover, RetryAsked
 from arriero.model import MICROSECONDS, StepRow, later
 from arriero.runtime.ports import SystemPorts
+from arriero.runtime.process_context import ProcessContext
 from arriero.runtime.supervisor import Supervisor
 from arriero.store.contract import Overdue
 
@@ -50,7 +51,8 @@ class Bench:
 
     def supervisor(self, **settings: Any) -> Supervisor:
         common: Any = {"store": self, "committer": self, "ports": SystemPorts()}
-        return Supervisor(**common, settings=msgspec.structs.replace(QUICK, **settings), actor="supervisor")
+        context = ProcessContext(**common, settings=msgspec.structs.replace(QUICK, **settings), actor="supervisor")
+        return Supervisor(context)
 
 
 async def test_a_row_that_nobody_can_decide_about_keeps_no_other_from_its_recovery() -> None:

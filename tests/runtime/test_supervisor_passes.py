@@ -15,6 +15,7 @@ from arriero.config import Configuration
 from arriero.model import Instant, LeaseRow
 from arriero.runtime import upkeep as upkeep_module
 from arriero.runtime.leader import PASS_SECONDS_MAX, Leader
+from arriero.runtime.process_context import ProcessContext
 from arriero.runtime.settings import Settings, check_roles
 from arriero.runtime.supervisor import ANSWER_SECONDS, Supervisor
 from arriero.runtime.upkeep import Upkeep
@@ -110,7 +111,7 @@ async def test_upkeep_is_done_by_the_leader_only(machine: Machine) -> None:
         await until(lambda: session_of(first).leader.is_leading())
         async with second.running():
             for name, app in (("first", first), ("second", second)):
-                upkeep = session_of(app)._upkeep
+                upkeep = session_of(app)._plan.upkeep
                 assert upkeep is not None
                 upkeep.tick = lambda name=name: _note(ticks, name)  # type: ignore[method-assign,misc]  # bound now
             await until(lambda: len(ticks) >= 2)
@@ -142,9 +143,15 @@ class Steps:
         return Overdue(NOW, tuple(map(step_row, self.numbers)), (), (), ())
 
 
+def context_of(store: Any, ports: Any, committer: Any = None) -> ProcessContext:
+    context = ProcessContext(store=store, committer=committer, ports=ports, settings=Settings(), actor="a")
+    context.process_no = 1
+    return context
+
+
 async def test_a_decision_whose_answer_does_not_come_holds_up_no_pass_and_is_not_asked_for_twice() -> None:
     store, committer, ports = Steps(1, 2), Committer(), Ports()
-    supervisor = Supervisor(store=store, committer=committer, ports=ports, settings=Settings(), actor="a")  # type: ignore[arg-type]
+    supervisor = Supervisor(context_of(store, ports, committer))
     assert await within(supervisor.tick(1)) == 0
     assert ports.idled == [ANSWER_SECONDS]
     (_, first), (_, second) = committer.asked
@@ -188,7 +195,7 @@ async def test_a_long_pass_costs_no_lease_and_one_that_hangs_gives_it_back_until
         await ends.wait()
         return 0
 
-    leader = Leader(work, store=leases, ports=ports, settings=Settings(), actor="a", process_no=1)  # type: ignore[arg-type]
+    leader = Leader(context_of(leases, ports), work)
     await leader._keep()
     recovering = asyncio.create_task(leader.recover())
     await until(lambda: leader._pass_since is not None)
@@ -221,15 +228,7 @@ async def test_a_leader_waits_as_long_as_the_last_pass_says_and_the_shortest_per
             raise StoreError("it does not answer")
         return 0
 
-    leader = Leader(
-        work,
-        store=leases,  # type: ignore[arg-type]
-        ports=ports,  # type: ignore[arg-type]
-        settings=settings,
-        actor="a",
-        process_no=1,
-        period=lambda: 1.75,
-    )
+    leader = Leader(context_of(leases, ports), work, period=lambda: 1.75)
     recovering = asyncio.create_task(leader.recover())
     await until(lambda: len(ports.idled) > 0)
     assert ports.idled[0] == settings.supervise_seconds  # nobody leads yet

@@ -1,10 +1,16 @@
 """When a Take of an Agent with limits is worth it: not while its room is used up, unless something is new."""
 
 import asyncio
+from typing import Any
 
 from arriero import Agent, Concurrent
 from arriero.answers import LimitedAgent
-from arriero.runtime.limited_agents import USED_UP_SECONDS, LimitedAgents
+from arriero.runtime.call_monitor import CallCounter
+from arriero.runtime.hosted_agent import USED_UP_SECONDS, HostedAgent
+from arriero.runtime.process_context import ProcessContext
+from arriero.runtime.request_taker import RequestTaker
+from arriero.runtime.settings import Settings
+from arriero.store.contract import Unwritten
 from arriero.testing.clock import VirtualClock
 
 USED_UP = LimitedAgent("payments", is_full=True, is_used_up=True, has_rate=False, next_in=None)
@@ -13,20 +19,37 @@ USED_UP_RATE = LimitedAgent("payments", is_full=True, is_used_up=True, has_rate=
 
 
 class Takes:
-    """Limits of one Agent as a process knows them, and how often it asked for requests."""
+    """An Agent with limits as a process knows it, and how often requests were asked for."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.count = 0
-        self.limits = LimitedAgents([Agent("payments", limits=[Concurrent(2)])], self.clock, self.take)
+        common: Any = {"store": None, "ports": self, "committer": self, "settings": Settings()}
+        context = ProcessContext(**common, actor="here", app="shop")
+        context.trusted_until = float("inf")
+        self.hosted: dict[str, HostedAgent] = {}
+        nothing: Any = lambda *_: None  # noqa: E731
+        self.taker = RequestTaker(
+            context, self.hosted, siblings={}, find_suspect=nothing, on_taken=nothing, on_answered=nothing
+        )
+        self.limits = self.hosted["payments"] = HostedAgent(
+            Agent("payments", limits=[Concurrent(2)]),
+            context,
+            CallCounter("shop", 1),
+            take_soon=self.take,
+            take_in_next_turn=self.taker.take_in_next_turn,
+        )
+
+    def put(self, command: Any, on_answer: Any) -> None:
+        self.count += 1
+        on_answer(Unwritten("no answer"))
 
     def take(self) -> None:
-        if self.limits.may_ask("payments"):
-            self.count += 1
-            self.limits.note_asked("payments")
+        self.limits.has_backlog = True
+        self.taker.take_soon()
 
     def learn(self, found: LimitedAgent) -> None:
-        self.limits.learn(["payments"], [found])
+        self.limits.learn_limits(found)
 
 
 def test_polls_do_not_ask_while_the_room_is_used_up_and_ask_again_after_a_while() -> None:
@@ -50,7 +73,7 @@ def test_polls_ask_while_other_keys_have_room() -> None:
 async def test_a_slot_that_becomes_free_here_is_asked_for_at_once() -> None:
     takes = Takes()
     takes.learn(USED_UP)
-    takes.limits.take_with_this_commit("payments")
+    takes.limits.reserve(5)
     takes.take()  # a poll in the same turn of the event loop
     assert takes.count == 0
     await asyncio.sleep(0)
@@ -60,7 +83,7 @@ async def test_a_slot_that_becomes_free_here_is_asked_for_at_once() -> None:
 def test_news_while_a_take_is_under_way_outlives_its_answer() -> None:
     takes = Takes()
     takes.take()
-    takes.limits.note_news("payments")
+    takes.limits.note_news()
     takes.learn(USED_UP)
     takes.take()
     assert takes.count == 2

@@ -61,7 +61,7 @@ async def test_a_step_that_cannot_be_read_keeps_no_request_waiting_and_no_place_
         assert [await within(app.task(f"t{n}").result()) for n in (1, 2, 3)] == ["done"] * 3
         new = await app.submit(flow(), task_id="new")
         assert await within(new.result()) == "done"
-        await until(lambda: not session_of(app).agents.places.used.total())
+        await until(lambda: not sum(hosted.used for hosted in session_of(app).agents.hosted.values()))
         (alert,) = await app.session.store.alerts()
         assert (alert.task_id, alert.cause, alert.code) == ("t0", "unreadable", "step.policy")
 
@@ -131,8 +131,8 @@ async def test_what_a_lost_process_held_is_freed_though_one_row_of_it_cannot_be_
 
         await eventually(asked_for)
         session = session_of(first)
-        await first.session.store.retire(session.membership.process_no, by="test", known_dead=True)
-        change(machine, "UPDATE arriero_task SET locked_by = ?, not_before = NULL", session.membership.process_no)
+        await first.session.store.retire(session.context.process_no, by="test", known_dead=True)
+        change(machine, "UPDATE arriero_task SET locked_by = ?, not_before = NULL", session.context.process_no)
         change(machine, "UPDATE arriero_task SET policy = '?' WHERE task_id = 't0'")
         other = machine.app([one], [flow])
         async with other.running():

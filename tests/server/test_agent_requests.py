@@ -219,12 +219,12 @@ async def test_a_poll_without_requests_is_answered_after_its_time(machine: Machi
 async def test_a_poll_ends_at_once_when_the_server_is_about_to_end(machine: Machine) -> None:
     async with serving(machine) as world:
         polling = asyncio.create_task(post(world, "take", {"wait_seconds": 60}))
-        desk = session_of(world.app).agents.remote
-        await until(lambda: desk.count_wanted("bank"))
+        desk = session_of(world.app).agents.hosted["bank"]
+        await until(lambda: desk.count_wanted())
         assert isinstance(world.server, ApiServer)
         world.server.shutdown.begin()
         assert (await within(polling)).status_code == 503
-        assert desk.count_wanted("bank") == 0
+        assert desk.count_wanted() == 0
 
 
 async def test_a_token_that_was_revoked_during_a_poll_is_given_nothing(machine: Machine) -> None:
@@ -272,11 +272,11 @@ async def test_a_caller_who_goes_away_while_it_waits_is_forgotten(machine: Machi
     async with serving(machine) as world:
         gone, sent = asyncio.Event(), []
         polling = asyncio.create_task(poll(world, gone, sent))
-        desk = session_of(world.app).agents.remote
-        await until(lambda: desk.count_wanted("bank"))
+        desk = session_of(world.app).agents.hosted["bank"]
+        await until(lambda: desk.count_wanted())
         gone.set()
         await within(polling)
-        assert (sent, desk.count_wanted("bank")) == ([], 0)
+        assert (sent, desk.count_wanted()) == ([], 0)
         task = await submit(world)
         request = await take_one(world)
         await post(world, "report", of(request, status="succeeded", result=1))

@@ -40,7 +40,7 @@ def log_to_standard_error(log_format: str = "text", process: Callable[[], str] =
 def find_process_name(app: App) -> str:
     """The name of the process start of an App that runs here; empty while it has none."""
     node = app.session.node
-    return "" if node is None or node.session is None else node.session.instance
+    return "" if node is None or node.session is None else node.session.context.actor
 
 
 class StopSignal:
@@ -96,5 +96,5 @@ def describe_process(app: App, roles: Iterable[str], agents: list[str] | None) -
     hosted = "" if agents is None else f", Agents {' '.join(agents)}"
     running = " ".join(role for role in ROLES if role in roles)
     node = app.session.node
-    process = "" if node is None or node.session is None else f", process {node.session.instance}"
+    process = "" if node is None or node.session is None else f", process {node.session.context.actor}"
     return f"App {app.name}, store {app.store}, roles {running}{hosted}{process}"

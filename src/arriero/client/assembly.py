@@ -19,7 +19,7 @@ from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink,
 from ..runtime.alerts import Alerting
 from ..runtime.code import Code
 from ..runtime.hosted_agents import choose_hosted
-from ..runtime.node import Node, NodeSession
+from ..runtime.node import Node, NodePlan, NodeSession
 from ..runtime.ports import Ports
 from ..runtime.single_pass import PassReport, SinglePass
 from ..runtime.upkeep import Upkeep
@@ -79,15 +79,15 @@ def _make_node(
     tracer = None if session.tracing is None else session.tracing.make_tracer(store)
 
     def make_session() -> NodeSession:
-        return NodeSession(
-            agents,
-            session.codes,
+        plan = NodePlan(
+            agents=agents,
+            codes=session.codes,
             store=store,
             ports=ports,
             settings=session.settings or configuration.node_settings(),
             roles=roles,
             on_end=lambda task, run: session.waiting.settle_ended(task, run.loaded),
-            find_substitute=session.find_substitute,
+            substitutes=session.substitutes,
             about=about,
             app=session.app,
             upkeep=Upkeep(store=store, ports=ports, replies_keep_seconds=configuration.replies_keep_seconds),
@@ -96,6 +96,7 @@ def _make_node(
             commit_counts=session.commit_counts,
             tracer=tracer,
         )
+        return NodeSession(plan)
 
     node = Node(make_session)
     store.on_wake_up(node.look)

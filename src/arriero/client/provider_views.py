@@ -6,7 +6,7 @@ import msgspec
 
 from ..breakers import BreakerRow, BreakerState
 from ..core.lease import read_process_about
-from ..core.room_reports import HostedAgent, survey_hosts
+from ..core.room_reports import SurveyedAgent, survey_hosts
 from ..core.routing import Candidate, compute_shares
 from ..model import Instant
 from ..processes import ProcessRow
@@ -65,7 +65,7 @@ def list_provider_views(
 
 
 def _build_views(
-    group: list[_Rank], app: str, hosted: Mapping[str, HostedAgent], breakers: Mapping[ProviderKey, BreakerRow]
+    group: list[_Rank], app: str, hosted: Mapping[str, SurveyedAgent], breakers: Mapping[ProviderKey, BreakerRow]
 ) -> tuple[ProviderView, ...]:
     of = {one.agent: hosted.get(one.agent) for one in group}
     states = {one.agent: _name_state(breakers.get((one.agent, app, ""))) for one in group}

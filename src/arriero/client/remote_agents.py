@@ -125,7 +125,7 @@ class RemoteAgents:
         if definition.pushes:
             self._refuse("agent-not-pulled", f"Agent {agent}: arriero sends its requests, so they cannot be taken")
         hosts = self._get_hosts()
-        if agent not in hosts.agents:
+        if agent not in hosts.hosted:
             self._refuse("gateway-not-running", "this process does not run the role http: add it to its roles")
         if hosts.remote.is_draining:
             self._refuse("gateway-draining", "this process ends: ask another one")
@@ -146,7 +146,7 @@ class RemoteAgents:
         return node.session.agents
 
     async def _read_secret(self) -> bytes:
-        return await self._get_hosts().remote.secret.read(self._session.store)
+        return await self._get_hosts().remote.read_secret()
 
     # --- reporting
     def check_agent(self, agent: str) -> None:

@@ -78,8 +78,10 @@ class StoredAttempt:
             attempt=capability.attempt,
             complete_by=capability.complete_by,
         )
-        command = Report(actor=self._hosts.actor, process_no=self._hosts.process_no, report=report, late=late)
-        answer, _ = await self._hosts.ask(command)
+        command = Report(
+            actor=self._hosts.context.actor, process_no=self._hosts.context.process_no, report=report, late=late
+        )
+        answer, _ = await self._hosts.context.ask(command)
         return answer
 
     def _decide(self, outcome: ReportedResult | ReportedFailure, now: Instant) -> Outcome:
@@ -96,14 +98,12 @@ class StoredAttempt:
 
     def _note_call(self, outcome: ReportedResult | ReportedFailure, now: Instant) -> None:
         """Count the call for the breaker and the metrics here: the process that holds the attempt does not see its end."""
-        agent = self.definition.agent
         began_at = later(self._capability.complete_by, -compute_complete_within(self.step))
         transient = outcome if isinstance(outcome, ReportedTransient) else None
         failure = None if isinstance(outcome, ReportedResult) else outcome.failure
         end, error = ("succeeded", "") if failure is None else (failure.cause, failure.message)
         call = EndedCall(end, max(seconds_between(began_at, now), 0.0), error)
-        self._hosts.breakers.note_call(
-            agent,
+        self._hosts.find_breakers(self.definition.agent).note_call(
             self.step,
             call,
             retry_after=None if transient is None else transient.retry_after,
@@ -117,15 +117,15 @@ class StoredAttempt:
         if verdict != "applied":
             return verdict
         command = ExtendAttempt(
-            actor=self._hosts.actor,
+            actor=self._hosts.context.actor,
             process_no=step.locked_by
-            or self._hosts.process_no,  # whoever holds it: the capability speaks for the attempt
+            or self._hosts.context.process_no,  # whoever holds it: the capability speaks for the attempt
             step_no=step.step_no,
             fence=capability.fence,
             seconds=seconds,
             latest=capability.latest,
         )
-        answer, _ = await self._hosts.ask(command)
+        answer, _ = await self._hosts.context.ask(command)
         return answer.complete_by if isinstance(answer, AttemptApplied) else read_verdict(answer)
 
     async def release(self) -> Answer:
@@ -134,5 +134,7 @@ class StoredAttempt:
         if verdict != "applied":
             return Refusal(verdict)
         step_no, fence = self._capability.identity
-        answer, _ = await self._hosts.ask(ReleaseAttempt(actor=self._hosts.actor, step_no=step_no, fence=fence))
+        answer, _ = await self._hosts.context.ask(
+            ReleaseAttempt(actor=self._hosts.context.actor, step_no=step_no, fence=fence)
+        )
         return answer

@@ -34,8 +34,8 @@ from .task_view import TaskViews
 if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..config import Configuration
     from ..core.alerts import Alert
-    from ..runtime.attempt_run import SubstituteFinder
     from ..runtime.node import Node
+    from ..runtime.process_context import Substitutes
     from ..schedules import ScheduleDeclaration
     from ..tokens import OpenTaskCap
     from ..tracing.tracer import TracingOptions
@@ -62,7 +62,7 @@ class Session:
         self.given_store = given_store
         self.ports: Ports = SystemPorts()
         self.settings: Settings | None = None  # set by tests; else as configured
-        self.find_substitute: SubstituteFinder | None = None
+        self.substitutes: Substitutes | None = None
         self.on_alert: list[Callable[[Alert], Any]] = []
         self.schedules: dict[str, ScheduleDeclaration] = {}  # that the App's code declares, by name
         self.tracing: TracingOptions | None = None  # set by App.trace

@@ -15,6 +15,11 @@ class Room(msgspec.Struct, frozen=True):
     open: int
     urgent: int
 
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.open + self.urgent
+
 
 def is_urgent(priority: int) -> bool:
     """Returns True if work of the priority may use reserved places."""

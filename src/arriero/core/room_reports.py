@@ -47,7 +47,7 @@ def read_reports(process: ProcessRow) -> dict[str, AgentReport]:
         return {}
 
 
-class HostedAgent(msgspec.Struct, frozen=True):
+class SurveyedAgent(msgspec.Struct, frozen=True):
     """An Agent over several processes.
 
     Attributes:
@@ -70,13 +70,13 @@ class HostedAgent(msgspec.Struct, frozen=True):
         return self.free is None or self.free > 0
 
 
-def survey_hosts(processes: Iterable[ProcessRow], now: Instant, app: str) -> dict[str, HostedAgent]:
+def survey_hosts(processes: Iterable[ProcessRow], now: Instant, app: str) -> dict[str, SurveyedAgent]:
     """Survey which Agents are hosted for an App by processes that are alive and take requests.
 
     Args:
         app: tasks of this App; empty: of any.
     """
-    found: dict[str, HostedAgent] = {}
+    found: dict[str, SurveyedAgent] = {}
     for process in processes:
         about = read_process_about(process)
         if about.leaving or not (is_alive(process, "agents", now) or is_alive(process, "http", now)):
@@ -90,11 +90,11 @@ def survey_hosts(processes: Iterable[ProcessRow], now: Instant, app: str) -> dic
     return found
 
 
-def _join(one: HostedAgent | None, steps: frozenset[str], report: AgentReport | None) -> HostedAgent:
-    before = HostedAgent(frozenset()) if one is None else one
+def _join(one: SurveyedAgent | None, steps: frozenset[str], report: AgentReport | None) -> SurveyedAgent:
+    before = SurveyedAgent(frozenset()) if one is None else one
     if report is None:
-        return HostedAgent(before.steps | steps, before.free, before.places, before.health, before.is_barred)
-    return HostedAgent(
+        return SurveyedAgent(before.steps | steps, before.free, before.places, before.health, before.is_barred)
+    return SurveyedAgent(
         before.steps | steps,
         (before.free or 0) + report.free,
         before.places + report.places,

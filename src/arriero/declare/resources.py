@@ -1,8 +1,14 @@
 """Resources: what the steps of an Agent share, like a client or a pool of connections."""
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar, cast
 
@@ -38,8 +44,31 @@ class Resource(Declared, Generic[T]):
             )
         return cast(T, resources[self])
 
-    def opened(self) -> AbstractAsyncContextManager[T] | AbstractContextManager[T]:
+    def hold_open(self) -> AbstractAsyncContextManager[T] | AbstractContextManager[T]:
         """A context that holds it open; the Agent's host enters it."""
         if self._is_async:
             return asynccontextmanager(cast(Callable[[], AsyncIterator[T]], self.function))()
         return contextmanager(cast(Callable[[], Iterator[T]], self.function))()
+
+
+class ResourcePool:
+    """The resources that are open in one process. ``opened``: what the steps get."""
+
+    def __init__(self) -> None:
+        self.opened: dict[Resource[Any], Any] = {}
+        self._exits = AsyncExitStack()
+
+    async def open(self, resources: Iterable[Resource[Any]]) -> None:
+        """Open those that are not open yet."""
+        for resource in resources:
+            if resource in self.opened:
+                continue
+            context = resource.hold_open()
+            if isinstance(context, AbstractAsyncContextManager):
+                self.opened[resource] = await self._exits.enter_async_context(context)
+            else:
+                self.opened[resource] = self._exits.enter_context(context)
+
+    async def close(self) -> None:
+        """Close all of them."""
+        await self._exits.aclose()

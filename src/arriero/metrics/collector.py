@@ -114,13 +114,13 @@ def build_process_metrics(session: Session) -> Iterator[tuple[Family, Values]]:
 
 
 def _build_node(node: NodeSession) -> Iterator[tuple[Family, Values]]:
-    places = node.agents.places
-    yield names.LEASE_TRUSTED, [((), float(node.membership.is_trusted()))]
+    hosted = node.agents.hosted.values()
+    yield names.LEASE_TRUSTED, [((), float(node.context.is_trusted()))]
     yield names.LEADING, [((), float(node.leader.is_leading()))]
     yield names.LOOP_ALIVE, [((str(loop),), float(alive)) for loop, alive in node.list_loop_liveness().items()]
     yield names.COMMANDS_WAITING, [(("engine",), node.committer.on_the_way)]
-    yield names.ATTEMPTS, [((agent,), places.used[agent]) for agent in places.agents]
-    yield names.PLACES, [((agent,), places.count_places(agent)) for agent in places.agents]
+    yield names.ATTEMPTS, [((one.name,), one.used) for one in hosted]
+    yield names.PLACES, [((one.name,), one.count_places()) for one in hosted]
 
 
 def _build_sizes(counts: CommitCounts) -> Histogram:

@@ -1,162 +1,114 @@
-"""Hosts the Agents of one process: opens their resources, runs their attempts, and puts their other parts together.
+"""Hosts the Agents of one process: opens their resources, runs their attempts, and puts their parts together.
 
-``agent_places`` has the places of the Agents, ``request_taker`` takes requests from the store.
+``hosted_agent`` has the places of each Agent, ``request_taker`` takes requests from the store.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
-from ..answers import Answer, AttemptApplied, Dispatch, TryDelayed
-from ..commands import AnyCommand, BeginTry, NewStep
+from ..answers import Dispatch
+from ..commands import NewStep, Reported
 from ..core.lease import PROBATION_FROM
 from ..declare.providers import Groups
-from ..declare.resources import Resource
+from ..declare.resources import ResourcePool
 from ..declare.steps import Agent
 from ..model import StepKind, StepRow, StepState, TaskRow, seconds_between
 from ..processes import ProcessRow
-from ..store.committer import Committer
-from ..store.contract import StateStore
-from .adaptive_places import AdaptivePlaces
 from .agent_metrics import AgentMetricsWriter
-from .agent_places import AgentPlaces
 from .agent_router import AgentRouter
 from .attempt_registry import AttemptRegistry
-from .attempt_run import AttemptRun, ReportRecorder, SubstituteFinder
-from .breakers import Breakers
+from .attempt_run import AttemptParts, AttemptRun
+from .breakers import AgentBreakers
 from .call_monitor import CallCounter
-from .limited_agents import LimitedAgents
-from .ports import Ports
-from .probes import Probes
+from .hosted_agent import HostedAgent, count_leaked
+from .probes import Probing
+from .process_context import ProcessContext
 from .remote_dispatcher import RemoteDispatcher
 from .report_verdicts import UNSENT, AttemptIdentity, ReportVerdicts
 from .request_taker import RequestTaker
-from .retry_budgets import RetryBudgets
-from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX
-
-if TYPE_CHECKING:  # only who traces tasks pays for loading it
-    from ..tracing.tracer import TaskTracer
-
-TRY_SECONDS = 0.01  # the shortest wait for a rate
 
 
 class AgentHost:
-    """The Agents of one process.
+    """The Agents of one process. ``connect`` is called before anything is taken.
 
     Args:
-        is_trusted: returns True if this process may still trust its lease.
-        find_substitute: for tests; with it resources are opened at the first call of a step's own function.
         groups: Agents of the App that serve the same calls.
         others: the other processes, as of the last renewal.
-        tracer: traces the attempts; None: nobody does.
-    ``recorder`` is set before anything is taken: it is told of reports, and of requests taken from the store.
     """
 
     def __init__(
         self,
         agents: Iterable[Agent],
-        *,
-        store: StateStore,
-        committer: Committer[AnyCommand, Answer],
-        ports: Ports,
-        settings: Settings,
-        actor: str,
-        process_no: int,
-        is_trusted: Callable[[], bool],
-        find_substitute: SubstituteFinder | None = None,
-        app: str = "",
+        context: ProcessContext,
         groups: Groups | None = None,
         others: Callable[[], Sequence[ProcessRow]] = tuple,
-        tracer: "TaskTracer | None" = None,
     ) -> None:
-        self.tracer = tracer
-        self.app = app
-        self.agents: Mapping[str, Agent] = {agent.name: agent for agent in agents}
-        self._names = tuple(self.agents)
-        self.store = store
-        self._committer = committer
-        self.ports = ports
-        self.actor = actor
-        self.process_no = process_no
-        self.recorder: ReportRecorder
-        self.is_trusted = is_trusted
-        self.find_substitute = find_substitute
-        self.resources: dict[Resource[Any], Any] = {}
-        self._exits = AsyncExitStack()
+        self.context = context
+        self.hosted: dict[str, HostedAgent] = {}
         self.in_flight: dict[tuple[int, int], asyncio.Task[None]] = {}
         self.registry = AttemptRegistry()
-        self._runs: dict[asyncio.Task[None], AttemptRun] = {}  # that have not ended, also those that were dropped
-        self.in_threads: set[AttemptRun] = set()  # whose function has not ended, also after their own end
-        self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
-        hosted, clock = self.agents.values(), ports.clock
-        counter = CallCounter(app, process_no)
-        self.metrics = AgentMetricsWriter(store, clock, counter)
-        self.breakers = Breakers(committer, store, clock, actor, counter)
-        self.probes = Probes(self, app)
-        self.adaptive = AdaptivePlaces(hosted, clock.monotonic)
-        self.limits = LimitedAgents(hosted, clock, self._take_soon)
         self.verdicts = ReportVerdicts()
-        self.remote = RemoteDispatcher(self)
-        self.places = AgentPlaces(
-            self.agents,
-            app=app,
-            adaptive=self.adaptive,
-            breakers=self.breakers,
-            limits=self.limits,
-            is_trusted=is_trusted,
-            take_soon=self._take_soon,
-            # A test calls a function in place of a program, so nobody asks for its requests.
-            demand=None if find_substitute else self.remote,
-        )
-        self.retries = RetryBudgets(hosted, clock, self.places)
-        self.router = AgentRouter(
-            self.places, groups or {}, app, others=others, now=store.now, monotonic=clock.monotonic
-        )
-        self._siblings = self.router.list_siblings(self.agents)
-        self.taker = self._build_taker(committer, settings.batch_max)
-
-    def _build_taker(self, committer: Committer[AnyCommand, Answer], batch_max: int) -> RequestTaker:
-        return RequestTaker(
-            self.places,
-            committer=committer,
-            actor=self.actor,
-            process_no=self.process_no,
-            app=self.app,
-            batch_max=batch_max,
-            retries=self.retries,
+        self._resources = ResourcePool()
+        self._runs: dict[asyncio.Task[None], AttemptRun] = {}  # that have not ended, also those that were dropped
+        self._in_threads: set[AttemptRun] = set()  # whose function has not ended, also after their own end
+        self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
+        self._counter = CallCounter(context.app, context.process_no)
+        self.metrics = AgentMetricsWriter(context.store, context.clock, self._counter)
+        self.router = AgentRouter(context, self.hosted, groups or {}, others)
+        given = tuple(agents)
+        self._siblings = self.router.list_siblings(agent.name for agent in given)
+        self.taker = RequestTaker(
+            context,
+            self.hosted,
             siblings=self._siblings,
-            is_trusted=self.is_trusted,
             find_suspect=lambda: next(iter(self._probation), None),
             on_taken=self._begin_taken,
-            on_answered=self.remote.takes.note_take_answered,
+            on_answered=self._process_take_answered,
         )
+        for agent in given:
+            self.hosted[agent.name] = HostedAgent(
+                agent,
+                context,
+                self._counter,
+                take_soon=self.taker.take_soon,
+                take_in_next_turn=self.taker.take_in_next_turn,
+            )
+        self._names = tuple(self.hosted)
+        self._elsewhere: dict[str, AgentBreakers] = {}  # of Agents that others host, and whose reports come here
+        self.remote = RemoteDispatcher(context, self.hosted, self.verdicts, self.taker)
+        self._probes = [
+            Probing(one, one.agent.declared_probe, context, self._resources)
+            for one in self.hosted.values()
+            if one.agent.declared_probe is not None
+        ]
+        self._parts: AttemptParts
+        self._note_taken: Callable[[StepRow], None]
 
-    def _take_soon(self) -> None:
-        self.taker.take_soon()  # which is made after the parts that call it
+    def connect(
+        self,
+        *,
+        report: Callable[[StepRow, Reported], None],
+        report_late: Callable[[Reported], None],
+        note_taken: Callable[[StepRow], None],
+    ) -> None:
+        """Connect what drives the tasks: it gets the reports of attempts, and the rows of requests taken from the store."""
+        self._parts = AttemptParts(
+            self.context, self.registry, self._resources, self.remote, report, report_late, self._in_threads
+        )
+        self._note_taken = note_taken
 
     # --- life
     async def start(self) -> None:
         """Open the Agents' resources."""
-        if self.find_substitute is None:
-            for agent in self.agents.values():
-                await self.open_resources(agent)
-
-    async def open_resources(self, agent: Agent) -> None:
-        """Open the resources of one Agent that are not open yet."""
-        for resource in agent.resources:
-            if resource in self.resources:
-                continue
-            context = resource.opened()
-            if isinstance(context, AbstractAsyncContextManager):
-                self.resources[resource] = await self._exits.enter_async_context(context)
-            else:
-                self.resources[resource] = self._exits.enter_context(context)
+        if self.context.substitutes is None:
+            for hosted in self.hosted.values():
+                await self._resources.open(hosted.agent.resources)
 
     async def wait_until_drained(self) -> None:
         """Wait for the attempts under way; each ends by its ``complete_by``, or is left behind a little later."""
@@ -170,17 +122,30 @@ class AgentHost:
         """Returns True if an attempt is under way, or may still begin because a Take was not answered yet."""
         return bool(self.taker.asked) or any(not run.is_over for run in self._runs.values())
 
+    def look(self) -> None:
+        """Begin the probes that are due, and write what is due of the log."""
+        for probing in self._probes:
+            probing.look()
+        for hosted in self.hosted.values():
+            hosted.flush_log()
+
+    def stop_taking(self) -> None:
+        """Begin to drain: no place is given to new work any more."""
+        self.taker.drain()
+        for hosted in self.hosted.values():
+            hosted.is_taking = False
+
     def drain(self) -> None:
         """Begin no attempt any more, and give back what nobody has begun."""
-        self.places.stop_taking()
+        self.stop_taking()
         self.remote.drain()
 
     def abandon(self) -> None:
         """Cancel every attempt without a report."""
-        self.places.stop_taking()
+        self.stop_taking()
         self.remote.abandon()
         self.verdicts.give_up()
-        self.probes.abandon()
+        self._abandon_probes()
         for task in self._runs:
             task.cancel()
         self.in_flight.clear()
@@ -194,12 +159,16 @@ class AgentHost:
 
     def may_still_act(self) -> bool:
         """Returns True if an attempt still runs before its deadline: it swallows its cancellation, or runs in a thread."""
-        return any(run.is_in_time() for run in (*self._runs.values(), *self.in_threads))
+        return any(run.is_in_time() for run in (*self._runs.values(), *self._in_threads))
 
     async def close(self) -> None:
         """Close the resources."""
-        self.probes.abandon()
-        await self._exits.aclose()
+        self._abandon_probes()
+        await self._resources.close()
+
+    def _abandon_probes(self) -> None:
+        for probing in self._probes:
+            probing.abandon()
 
     # --- places
     def place(self, requests: Sequence[NewStep], priority: int) -> tuple[NewStep, ...]:
@@ -208,77 +177,70 @@ class AgentHost:
         groups = self.router.groups
         for asked in requests:
             new = self.router.route(asked, priority) if asked.agent in groups else asked
-            takes = new.kind is not StepKind.TIMER and self.places.reserve(new.agent, priority, new.target)
+            takes = new.kind is not StepKind.TIMER and self.reserve(new.agent, priority, new.target)
             placed.append(replace(new, take=True) if takes else new)
         return tuple(placed)
+
+    def reserve(self, agent: str, priority: int, target: str) -> bool:
+        """Take a place for a new request. Returns False if the request must wait in the store."""
+        hosted = self.hosted.get(agent)
+        return hosted is not None and hosted.reserve(priority, target)
+
+    def give_back(self, agents: Iterable[str], priority: int) -> None:
+        """Free places that were reserved for requests that do not begin."""
+        for agent in agents:
+            self.hosted[agent].give_back(priority)
+
+    def give_back_unused(self, reserved: Sequence[str], dispatches: Sequence[Dispatch], priority: int) -> None:
+        """Free those of the reserved places for which no attempt began. Their requests wait in the store."""
+        unused = Counter(reserved) - Counter(dispatch.step.agent for dispatch in dispatches)
+        self.give_back(unused.elements(), priority)
+        for agent in unused:
+            self.note_waiting(agent)
+
+    def note_waiting(self, agent: str) -> None:
+        """Note that a request for an Agent waits in the store: a Take that was sent before may have missed it."""
+        if (hosted := self.hosted.get(agent)) is not None:
+            hosted.note_waiting()
+
+    def note_due(self) -> None:
+        """Note that requests are due in the store, for any Agent."""
+        for hosted in self.hosted.values():
+            hosted.has_backlog = True
+        self.taker.take_soon()
 
     def list_watched(self) -> tuple[str, ...]:
         """List the Agents for whose requests the store is to be asked now: those here, and at times those whose they may take."""
         return self.router.add_siblings(self._names) if self._siblings else self._names
 
-    def note_call(self, agent: Agent, end: str, seconds: float) -> None:
-        """Note a call that has ended, of an Agent with adaptive concurrency; ``end`` as of ``EndedCall``."""
-        kept = sum(asked.places for asked in self.taker.asked if asked.agent == agent.name)  # no call is made there yet
-        self.adaptive.note_call(agent, end, seconds, self.places.used[agent.name] - kept)
+    def find_breakers(self, agent: Agent) -> AgentBreakers:
+        """Find the breakers of an Agent, also of one that only other processes host."""
+        if (hosted := self.hosted.get(agent.name)) is not None:
+            return hosted.breakers
+        if agent.name not in self._elsewhere:
+            self._elsewhere[agent.name] = AgentBreakers(agent, self.context, self._counter)
+        return self._elsewhere[agent.name]
 
     def count_leaked_places(self) -> int:
         """Count places in use that belong to no attempt and to no Take under way; 0 once nothing is on its way."""
         runs = [self._runs[task] for task in self.in_flight.values() if not task.done()]
-        return self.places.count_leaked([run.dispatch.step.priority for run in runs if run.has_place], self.taker.asked)
+        priorities = [run.dispatch.step.priority for run in runs if run.has_place]
+        return count_leaked(tuple(self.hosted.values()), priorities, [room for _, room in self.taker.asked])
 
     # --- attempts
-    async def begin_try(self, step: StepRow, *, in_doubt: bool) -> float | None:
-        """Ask whether an attempt may make another call now.
-
-        The store is asked if calls are counted. It is also asked if a program may report by way of a process with the role
-        ``http``: the step may be completed meanwhile, and perhaps undone; and that process must find in the row that a call
-        before may have happened (``in_doubt``). Where only this process can report, its death or silence leaves the doubt.
-
-        Returns: 0 - it may; else the seconds after which to ask again; None: the attempt is over.
-        Raises: StoreError - nobody knows.
-        """
-        if not self.limits.has_rate(step.agent) and not self.agents[step.agent].pushes:
-            return 0.0
-        answer, _ = await self.ask(
-            BeginTry(
-                actor=self.actor,
-                process_no=self.process_no,
-                step_no=step.step_no,
-                fence=step.fence,
-                app=self.app,
-                agent=step.agent,
-                in_doubt=in_doubt,
-            )
-        )
-        if isinstance(answer, TryDelayed):
-            return max(answer.seconds, TRY_SECONDS)
-        return 0.0 if isinstance(answer, AttemptApplied) else None
-
-    async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]:
-        """Commit a command of an attempt; see ``AttemptHost``."""
-        left_at = self.ports.clock.monotonic()
-        if directly:
-            (answer,) = await self.store.apply([command])
-            if isinstance(answer, BaseException):
-                raise answer
-            return answer, left_at
-
-        def note_time(_: Answer | BaseException) -> None:
-            nonlocal left_at
-            left_at = self._committer.left_at  # of the commit that is answered: others may have failed before it
-
-        return await self._committer.ask(command, note_time), left_at
-
     def _begin_taken(self, dispatch: Dispatch) -> None:
-        self.recorder.note_taken(dispatch.step)
-        self.remote.takes.note_taken(dispatch.step)
+        self._note_taken(dispatch.step)
+        self.remote.note_taken(dispatch.step)
         self.dispatch(dispatch, reserved=True)
+
+    def _process_take_answered(self) -> None:
+        self.remote.note_take_answered()
 
     def adopt(self, step: StepRow, task: TaskRow) -> None:
         """Begin an attempt that the store assigned to this process in an answer that was lost."""
-        if step.state is StepState.RUNNING and step.locked_by == self.process_no:
-            left_at = self.ports.clock.monotonic()
-            dispatch = Dispatch(step, task.task_id, self.store.now(), task.lost_count, task.trace_context)
+        if step.state is StepState.RUNNING and step.locked_by == self.context.process_no:
+            left_at = self.context.clock.monotonic()
+            dispatch = Dispatch(step, task.task_id, self.context.store.now(), task.lost_count, task.trace_context)
             self.dispatch(dispatch, reserved=False, left_at=left_at)
 
     def dispatch(self, dispatch: Dispatch, *, reserved: bool, left_at: float | None = None) -> None:
@@ -286,25 +248,23 @@ class AgentHost:
 
         ``left_at``: monotonic time before the store's clock was read for it; None: as for what is being answered now.
         """
-        step = dispatch.step
-        identity = (step.step_no, step.fence)
+        step, context = dispatch.step, self.context
+        identity, hosted = (step.step_no, step.fence), self.hosted[step.agent]
         assert step.complete_by is not None
         if not self.registry.begin(identity, step.complete_by, dispatch.now):
             if reserved:
-                self.places.give_back(step.agent, step.priority)
+                hosted.give_back(step.priority)
             return
         if not reserved:
-            self.places.use(step.agent, step.priority)
+            hosted.use(step.priority)
         if dispatch.lost_count >= PROBATION_FROM:
             self._probation[step.task_no] += 1
-        left_at = self._committer.left_at if left_at is None else left_at
+        left_at = context.committer.left_at if left_at is None else left_at
         deadline = left_at + seconds_between(dispatch.now, step.complete_by)
-        run = AttemptRun(self, dispatch, deadline)
+        run = AttemptRun(self._parts, hosted, dispatch, deadline)
         loop, name = asyncio.get_running_loop(), f"arriero-{run.label}"
-        if self.tracer is None:
-            task = loop.create_task(run.run(), name=name)
-        else:
-            task = loop.create_task(run.run(), name=name, context=self.tracer.begin_attempt(dispatch))
+        traced = None if context.tracer is None else context.tracer.begin_attempt(dispatch)
+        task = loop.create_task(run.run(), name=name, context=traced)
         self.in_flight[identity] = task
         self._runs[task] = run
         # By the task itself: it may be cancelled before its first line, or end before this one.
@@ -313,7 +273,7 @@ class AgentHost:
     def _process_attempt_end(self, run: AttemptRun, dispatch: Dispatch, task: asyncio.Task[None]) -> None:
         step = dispatch.step
         del self._runs[task]
-        self.remote.takes.note_begun(step)
+        self.remote.note_begun(step)
         if not run.has_reported:
             self.verdicts.tell((step.step_no, step.fence), UNSENT)
         run.end()

@@ -5,69 +5,50 @@ decides when a request is taken, and lets another Agent take over what its own c
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from ..breakers import BreakerKey, BreakerRow, BreakerState
 from ..commands import NewStep
 from ..core.breaker import close_after_ramp, grant_canary, is_barred
-from ..core.room_reports import AgentReport, HostedAgent, survey_hosts
+from ..core.room_reports import AgentReport, SurveyedAgent, survey_hosts
 from ..core.routing import HEALTH_MIN, Candidate, choose_agent, compute_health, is_to_be_routed, route
 from ..declare.providers import Groups
 from ..declare.steps import Agent
 from ..model import Instant
 from ..processes import ProcessRow
-from .breakers import LOOK_SECONDS, Breakers
+from .hosted_agent import HostedAgent
+from .process_context import ProcessContext
 
 SIBLING_SECONDS = 0.5  # between looks for requests of the siblings of the Agents here
-
-
-class RoutedPlaces(Protocol):
-    """The places of the Agents of this process, as the router sees them."""
-
-    agents: Mapping[str, Agent]
-    breakers: Breakers
-    is_taking: bool
-
-    def count_free(self, agent: str) -> int: ...
-    def count_places(self, agent: str) -> int: ...
-    def find_last_poll(self, agent: str) -> Instant: ...
-    def may_reserve(self, agent: str, priority: int) -> bool: ...
-    def note_waiting(self, agent: str) -> None: ...
 
 
 class AgentRouter:
     """Chooses the Agent of each new request.
 
     Args:
+        hosted: the Agents of this process.
         groups: Agents that serve the same calls; of most Apps there are none.
         others: the other processes as of the last renewal.
-        now: the store's clock.
-        monotonic: this process's clock.
     """
 
     def __init__(
         self,
-        places: RoutedPlaces,
+        context: ProcessContext,
+        hosted: Mapping[str, HostedAgent],
         groups: Groups,
-        app: str,
-        *,
         others: Callable[[], Sequence[ProcessRow]],
-        now: Callable[[], Instant],
-        monotonic: Callable[[], float],
     ) -> None:
-        self._places = places
+        self._hosted = hosted
         self.groups = groups
-        self._app = app
+        self._app = context.app
         self._others = others
-        self._now = now
-        self._monotonic = monotonic
+        self._now = context.store.now
+        self._monotonic = context.clock.monotonic
         self._turns: dict[str, dict[str, float]] = {}  # by base
         self._seen: Sequence[ProcessRow] = ()
-        self._hosted: dict[str, HostedAgent] = {}  # by the others, as of ``_seen``
+        self._elsewhere: dict[str, SurveyedAgent] = {}  # hosted by the others, as of ``_seen``
         self._canaries: dict[
             BreakerKey, tuple[BreakerRow, BreakerRow]
         ] = {}  # as it is known, and with canaries sent since
-        self._looked_at: dict[str, float] = {}
         self._siblings_asked_at = float("-inf")
         self.providers = {base: tuple(agent.name for agent in group) for base, group in groups.items()}
 
@@ -110,14 +91,14 @@ class AgentRouter:
         others = self._others()
         if others is not self._seen:
             self._seen = others
-            self._hosted = survey_hosts(others, now, self._app)
+            self._elsewhere = survey_hosts(others, now, self._app)
 
     def _build_candidate(self, agent: Agent, new: NewStep, priority: int, now: Instant) -> Candidate:
-        name, places = agent.name, self._places
-        elsewhere = self._hosted.get(name)
+        name, hosted = agent.name, self._hosted.get(agent.name)
+        elsewhere = self._elsewhere.get(name)
         is_elsewhere = elsewhere is not None and new.name in elsewhere.steps
         has_room_elsewhere = is_elsewhere and elsewhere is not None and elsewhere.has_room
-        if name not in places.agents or not places.is_taking:
+        if hosted is None or not hosted.is_taking:
             # Its breaker is not known here: it gets a few requests, and the store lets others take over what it bars.
             health = HEALTH_MIN if elsewhere is None or elsewhere.is_barred else elsewhere.health
             return Candidate(
@@ -128,26 +109,25 @@ class AgentRouter:
                 has_room=has_room_elsewhere,
                 is_hosted=is_elsewhere,
             )
-        may_go = self._may_call(name, new.target, now)
+        may_go = self._may_call(hosted, new.target, now)
         return Candidate(
             name=name,
             weight=agent.weight,
             preference=agent.preference,
-            health=self._measure_health(agent, new.target, now),
-            has_room=has_room_elsewhere or places.may_reserve(name, priority),
+            health=self._measure_health(hosted, new.target, now),
+            has_room=has_room_elsewhere or hosted.may_reserve(priority),
             is_barred=may_go is False,
             awaits_canary=may_go is True,
         )
 
     # --- breakers
-    def _may_call(self, agent: str, target: str, now: Instant) -> bool | None:
+    def _may_call(self, hosted: HostedAgent, target: str, now: Instant) -> bool | None:
         """Returns None if the breaker is closed as far as is known; else if one attempt may go now."""
-        known = self._places.breakers.known
-        whole = known.get((self._app, agent, ""))
-        row = known.get((self._app, agent, target))
+        whole = hosted.breakers.find_whole(self._app)
+        row = hosted.breakers.known.get((self._app, hosted.name, target))
         if row is None and (whole is None or not whole.keeps_all):
             return None
-        self._look_again(agent)
+        hosted.look_at_breaker()
         if row is None or (whole is not None and whole.keeps_all):
             return False
         sent = self._with_canaries(row)
@@ -162,49 +142,21 @@ class AgentRouter:
         return sent if known is row else row
 
     def _count_canary(self, key: BreakerKey, now: Instant) -> None:
-        row = self._places.breakers.known[key]
+        row = self._hosted[key[1]].breakers.known[key]
         after = close_after_ramp(self._with_canaries(row), now)
         granted = None if after.state is BreakerState.CLOSED else grant_canary(after, now)
         if granted is not None:
             self._canaries[key] = (row, granted)
 
-    def _look_again(self, agent: str) -> None:
-        """Ask the store for requests now and then: with them it tells how the breaker is, and no other request waits."""
-        at = self._monotonic()
-        if at >= self._looked_at.get(agent, float("-inf")) + LOOK_SECONDS:
-            self._looked_at[agent] = at
-            self._places.note_waiting(agent)
-
     # --- health
-    def _measure_health(self, agent: Agent, target: str, now: Instant) -> float:
-        window = self._places.breakers.windows.get((self._app, agent.name, target))
+    def _measure_health(self, hosted: HostedAgent, target: str, now: Instant) -> float:
+        window = hosted.breakers.windows.get((self._app, hosted.name, target))
         if window is None:
             return 1.0
         calls, failed = window.count_ended(now)
-        return compute_health(calls, failed, agent.breaker)
+        return compute_health(calls, failed, hosted.agent.breaker)
 
     def report_room(self) -> dict[str, AgentReport]:
         """Report the Agents of this process, as others see them. Called from the thread that renews the lease."""
-        places = self._places
-        barred = {agent for _, agent, target in tuple(places.breakers.known) if not target}
-        calls = self._count_calls()
-        reports: dict[str, AgentReport] = {}
-        for name, agent in places.agents.items():
-            free = places.count_free(name) if places.is_taking else 0
-            health = round(compute_health(*calls.get(name, (0, 0)), agent.breaker), 2)
-            reports[name] = AgentReport(
-                free, places.count_places(name), health, name in barred, places.find_last_poll(name)
-            )
-        return reports
-
-    def _count_calls(self) -> dict[str, tuple[int, int]]:
-        """Count the last calls of each Agent that is in a group, and those that failed, over all its targets."""
-        counts: dict[str, tuple[int, int]] = {}
-        wanted = {name for names in self.providers.values() for name in names}
-        now = self._now()
-        for (_, agent, _), window in tuple(self._places.breakers.windows.items()) if wanted else ():
-            if agent in wanted:
-                calls, failed = window.count_ended(now)
-                before = counts.get(agent, (0, 0))
-                counts[agent] = before[0] + calls, before[1] + failed
-        return counts
+        routed = {name for names in self.providers.values() for name in names}
+        return {name: hosted.report_room(is_routed=name in routed) for name, hosted in self._hosted.items()}

@@ -3,9 +3,11 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
+
+import msgspec
 
 from ..answers import Dispatch
 from ..codec import recordable_text, step_error_fields
@@ -14,92 +16,62 @@ from ..core.backoff import retry_delay
 from ..core.supervision import decode_step_policy, on_attempt_failed
 from ..declare.attempt import Attempt, StepTry, current_try
 from ..declare.compensation import Compensation
-from ..declare.resources import Resource, open_resources
+from ..declare.resources import ResourcePool, open_resources
 from ..declare.steps import Agent, Step
 from ..errors import InvalidInput, Permanent, StepError, StoreError, Transient
 from ..failures import StepFailure
 from ..model import StepKind, StepRow
-from ..store.contract import StateStore
 from ..traceback_capture import capture_traceback
 from . import crash_points
-from .agent_places import AgentPlaces
 from .attempt_outcome import build_failure, build_undo, encode_success
-from .attempt_time import AttemptHost, AttemptTime
-from .breakers import Breakers
+from .attempt_registry import AttemptRegistry
+from .attempt_time import AttemptTime
 from .call_monitor import EndedCall
 from .child_call import call_in_child
+from .hosted_agent import HostedAgent
 from .ports import Timer
+from .process_context import ProcessContext
 from .pushed_requests import push_request
 from .remote_calls import RemoteAttempt
 from .remote_dispatcher import RemoteDispatcher
-from .retry_budgets import RetryBudgets
 from .shutdown import CANCELLED_SECONDS_MAX
 from .thread_answer import ThreadAnswer
 
 logger = logging.getLogger("arriero")
 TRUST_SECONDS = 0.05  # between looks whether the process's lease was renewed
 
-# What a test puts in a step's place: given the step, its row, its Attempt and arguments; None: the step's own function.
-SubstituteFinder = Callable[[Step[Any, Any], StepRow, Attempt, dict[str, Any]], Callable[[], Any] | None]
 
+class AttemptParts(msgspec.Struct, frozen=True):
+    """The parts of the process that all its attempts use.
 
-@runtime_checkable
-class ProbeFinder(Protocol):
-    """A SubstituteFinder of a test that also stands in for probes."""
+    Attributes:
+        report: called with each report; whoever drives the task takes it.
+        report_late: called with a report whose attempt's time was over; it changes nothing.
+        in_threads: attempts whose function runs in a thread, also after their own end.
+    """
 
-    def find_probe(self, agent: Agent) -> Callable[..., Any]:
-        """Find the function to call instead of the probe of an Agent."""
-        ...
-
-
-class ReportRecorder(Protocol):
-    """The Scheduler, as attempts see it."""
-
-    def offer(self, step: StepRow, report: Reported) -> None:
-        """A report of an attempt."""
-        ...
-
-    def report_late(self, report: Reported) -> None:
-        """A report whose attempt's time was over; it changes nothing."""
-        ...
-
-    def note_taken(self, step: StepRow) -> None:
-        """A request was taken from the store; ``step``: its row as it now stands."""
-        ...
-
-
-class AttemptRunHost(AttemptHost, Protocol):
-    """The Agents of the process, as an attempt sees them. ``resources``: those that are open."""
-
-    store: StateStore
-    is_trusted: Callable[[], bool]
-    find_substitute: SubstituteFinder | None
-    recorder: ReportRecorder
-    resources: dict[Resource[Any], Any]
-    agents: Mapping[str, Agent]
-    places: AgentPlaces
-    breakers: Breakers
-    retries: RetryBudgets
-    in_threads: "set[AttemptRun]"
+    context: ProcessContext
+    registry: AttemptRegistry
+    resources: ResourcePool
     remote: RemoteDispatcher
-
-    async def begin_try(self, step: StepRow, *, in_doubt: bool) -> float | None: ...
-    def note_call(self, agent: Agent, end: str, seconds: float) -> None: ...
-    async def open_resources(self, agent: Agent) -> None: ...
+    report: Callable[[StepRow, Reported], None]
+    report_late: Callable[[Reported], None]
+    in_threads: "set[AttemptRun]"
 
 
 class AttemptRun:
     """One attempt: its tries and its report."""
 
-    def __init__(self, host: AttemptRunHost, dispatch: Dispatch, deadline: float) -> None:
-        self._host = host
+    def __init__(self, parts: AttemptParts, hosted: HostedAgent, dispatch: Dispatch, deadline: float) -> None:
+        context = self._context = parts.context
+        self._parts = parts
+        self._hosted = hosted
         self.dispatch = dispatch
         self._step = dispatch.step
-        self._time = AttemptTime(host, dispatch, deadline)
-        self._clock = host.ports.clock
+        self._time = AttemptTime(context, parts.registry, dispatch, deadline)
+        self._clock = context.clock
         self.label = dispatch.step.label
-        agent = host.agents.get(dispatch.step.agent)
-        self._definition = None if agent is None else agent.steps.get(dispatch.step.name)  # None: not in this process
+        self._definition = hosted.agent.steps.get(dispatch.step.name)  # None: not in this process
         self._in_thread = False
         self._thread_answer: ThreadAnswer | None = None  # of the last try that ran in a thread
         self._task: asyncio.Task[None] | None = None  # from its first line on: it may be cancelled before
@@ -121,7 +93,7 @@ class AttemptRun:
     def end(self) -> None:
         """Finish an attempt that has ended, maybe before its first line."""
         if self._task is None:
-            self._host.places.give_back(self._step.agent, self._step.priority)
+            self._hosted.give_back(self._step.priority)
         if self._leaving is not None:
             self._leaving.cancel()
         self.is_over = True
@@ -171,7 +143,7 @@ class AttemptRun:
             if self._timer is not None:
                 self._timer.cancel()
             if self.has_place and not self._in_thread:
-                self._host.places.give_back(self._step.agent, self._step.priority)
+                self._hosted.give_back(self._step.priority)
         if outcome is not None:
             self._report(outcome)
         elif not self._in_thread:
@@ -180,12 +152,12 @@ class AttemptRun:
     def _report(self, outcome: Outcome) -> None:
         """Report an outcome. After the deadline it is sent once: the store keeps it, and nothing follows from it."""
         step, self.has_reported = self._step, True
-        now = self._host.store.now()
+        now = self._context.store.now()
         report = Reported(step.step_no, step.fence, outcome, now, self._number, step.attempt, self._time.complete_by)
         if self._time.remaining_seconds() > 0:
-            self._host.recorder.offer(step, report)
+            self._parts.report(step, report)
         else:
-            self._host.recorder.report_late(report)
+            self._parts.report_late(report)
 
     def _report_thread_answer(self) -> None:
         """Report a function that ended in its thread after its attempt. An attempt dropped before its deadline reports nothing."""
@@ -241,7 +213,7 @@ class AttemptRun:
             self._number = number
             retry_after, unavailable = None, False
             self._call_began = self._clock.monotonic()
-            self._host.retries.note_call(self._step.agent)
+            self._hosted.retries.note_call()
             try:
                 value = await (self._send(call) if crash_points.is_armed else call())
             except Permanent as error:
@@ -270,7 +242,11 @@ class AttemptRun:
             self._note_call(failure.cause, failure, retry_after=retry_after, unavailable=unavailable)
             delay, delay_max = retry.delay_seconds()
             wait = retry_delay(
-                number, delay=delay, factor=retry.factor, delay_max=delay_max, jitter=self._host.ports.random.random()
+                number,
+                delay=delay,
+                factor=retry.factor,
+                delay_max=delay_max,
+                jitter=self._context.ports.random.random(),
             )
             wait = max(wait, retry_after or 0.0)
             is_last = number == retry.tries or self._step.is_canary or self._is_barred() or self._is_reported()
@@ -289,7 +265,7 @@ class AttemptRun:
         """
         while (left := self._time.remaining_seconds()) > 0:
             try:
-                wait = await self._host.begin_try(self._step, in_doubt=in_doubt)
+                wait = await self._hosted.begin_try(self._step, in_doubt=in_doubt)
             except StoreError:
                 return False
             if wait is None or wait >= left:
@@ -313,32 +289,24 @@ class AttemptRun:
         call = EndedCall(end, seconds, "" if failure is None else failure.message)
         count = partial(self._count_call, call, retry_after, unavailable)
         if self._remote_attempt is not None and self._remote_attempt.is_delivered:
-            self._host.remote.calls.count_call(self._remote_attempt, end, count)
+            self._parts.remote.calls.count_call(self._remote_attempt, end, count)
         else:
             count()
 
     def _count_call(self, call: EndedCall, retry_after: float | None, unavailable: bool) -> None:
-        assert self._definition is not None
-        agent = self._definition.agent
-        if agent.adaptive is not None:
-            self._host.note_call(agent, call.end, call.seconds)
-        self._host.breakers.note_call(agent, self._step, call, retry_after=retry_after, unavailable=unavailable)
+        self._hosted.note_call(self._step, call, retry_after=retry_after, unavailable=unavailable)
 
     def _is_barred(self) -> bool:
         """Returns True if the breaker of the Agent is known not to be closed: no further try is made."""
-        return self._host.breakers.is_barred(self._step.app, self._step.agent, self._step.target)
+        return self._hosted.breakers.is_barred(self._step.app, self._step.target)
 
     async def _may_retry(self) -> bool:
         """Wait until the retry budget allows another try. Returns False if it does not within the attempt's time."""
-        retries, step = self._host.retries, self._step
-        if retries.may_retry(step.agent):
+        if self._hosted.retries.may_retry():
             return True
         self.has_place = False
-        self.has_place = await retries.wait(
-            step.agent,
-            step.priority,
-            remaining=self._time.remaining_seconds,
-            is_barred=self._is_barred,
+        self.has_place = await self._hosted.wait_for_retry(
+            self._step.priority, remaining=self._time.remaining_seconds, is_barred=self._is_barred
         )
         return self.has_place
 
@@ -351,8 +319,8 @@ class AttemptRun:
 
     def _may_send(self) -> bool:
         """Returns True if a try may be made: in time by this process's clock and the store's, and under a trusted lease."""
-        is_in_time = self._time.remaining_seconds() > 0 and self._host.store.now() < self._time.complete_by
-        return is_in_time and self._host.is_trusted()
+        is_in_time = self._time.remaining_seconds() > 0 and self._context.store.now() < self._time.complete_by
+        return is_in_time and self._context.is_trusted()
 
     async def _may_send_later(self) -> bool:
         """Wait until a try may be made. Returns False if the time is over before.
@@ -376,13 +344,13 @@ class AttemptRun:
             crash_points.reach("after_undo_send" if is_undo else "after_send")
 
     def _decide_failure(self, failure: StepFailure, *, in_doubt: bool, retry_after: float | None = None) -> Outcome:
-        now = self._host.store.now()
+        now = self._context.store.now()
         return on_attempt_failed(
             self._step,
             failure,
             now,
             in_doubt=in_doubt,
-            jitter=self._host.ports.random.random(),
+            jitter=self._context.ports.random.random(),
             retry_after=retry_after,
         )
 
@@ -407,14 +375,14 @@ class AttemptRun:
         arguments = checked.pop() if checked else signature.arguments(step.arguments)
         self._step_try = StepTry(first)
         current_try.set(self._step_try)
-        if self._host.find_substitute is not None:
-            instead = self._host.find_substitute(definition, step, first, arguments)
+        if self._context.substitutes is not None:
+            instead = self._context.substitutes.find_step(definition, step, first, arguments)
             return self._call_substitute(agent, code.is_async, instead, partial(signature.call, (first,), arguments))
         if definition.is_remote:
             return self._ask_program(definition, first)
-        if isinstance(code, Step) and code.run_in == "process" and not self._host.ports.runs_inline:
-            return call_in_child(self._host.ports, code, step, self.dispatch.task_id, self._time)
-        open_resources.set(self._host.resources)
+        if isinstance(code, Step) and code.run_in == "process" and not self._context.ports.runs_inline:
+            return call_in_child(self._context.ports, code, step, self.dispatch.task_id, self._time)
+        open_resources.set(self._parts.resources.opened)
         if code.is_async:
             coroutine: Awaitable[Any] = signature.call((first,), arguments)
             return coroutine
@@ -425,9 +393,9 @@ class AttemptRun:
         assert self._task is not None
         self._remote_attempt = RemoteAttempt(self.dispatch, definition, first, self._time, self._task)
         if definition.is_pulled:
-            return self._host.remote.wait_for_report(self._remote_attempt)
-        open_resources.set(self._host.resources)
-        return push_request(self._host.remote, self._remote_attempt)
+            return self._parts.remote.wait_for_report(self._remote_attempt)
+        open_resources.set(self._parts.resources.opened)
+        return push_request(self._parts.remote, self._remote_attempt)
 
     def _is_reported(self) -> bool:
         """Returns True if the last try ended by a program's report: there is one for an attempt, so no try follows."""
@@ -447,24 +415,24 @@ class AttemptRun:
                 code="no_answer",
             )
         current_try.set(None)  # what a resource sends while it opens is not the step's
-        await self._host.open_resources(agent)
+        await self._parts.resources.open(agent.resources)
         current_try.set(self._step_try)
-        open_resources.set(self._host.resources)
+        open_resources.set(self._parts.resources.opened)
         return await (function() if is_async else self._call_in_thread(agent, function))
 
     def _call_in_thread(self, agent: Agent, function: Callable[[], Any]) -> Awaitable[Any]:
         task = asyncio.current_task()
         assert task is not None
         self._in_thread = True
-        self._host.in_threads.add(self)
+        self._parts.in_threads.add(self)
 
         answer = self._thread_answer = ThreadAnswer(function)
 
         def on_end() -> None:  # only now is its place free, also when it outlived its deadline
             self._in_thread = False
-            self._host.in_threads.discard(self)
+            self._parts.in_threads.discard(self)
             if task.done():
-                self._host.places.give_back(agent.name, self._step.priority)
+                self._hosted.give_back(self._step.priority)
                 self._report_thread_answer()
 
-        return self._host.ports.run_in_thread(agent.name, agent.max_in_flight, answer.call, on_end)
+        return self._context.ports.run_in_thread(agent.name, agent.max_in_flight, answer.call, on_end)

@@ -3,36 +3,16 @@
 import asyncio
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-from ..answers import Answer, AttemptApplied, Dispatch
-from ..commands import AnyCommand, CommandOfAttempt, ExtendAttempt, SaveCheckpoint
+from ..answers import AttemptApplied, Dispatch
+from ..commands import CommandOfAttempt, ExtendAttempt, SaveCheckpoint
 from ..core.attempts import find_latest_complete_by
 from ..errors import AttemptOver, InvalidInput
 from ..history_chain import payload_hash
 from ..model import Instant, seconds_between
 from .attempt_registry import AttemptRegistry
-from .ports import Ports
-
-if TYPE_CHECKING:  # only who traces tasks pays for loading it
-    from ..tracing.tracer import TaskTracer
-
-
-class AttemptHost(Protocol):
-    """The Agents of the process, as far as the time of an attempt needs them."""
-
-    ports: Ports
-    registry: AttemptRegistry
-    actor: str
-    process_no: int
-    tracer: "TaskTracer | None"
-
-    async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]:
-        """Commit a command. ``directly``: without the committer, as its caller holds up the event loop.
-
-        Returns: its answer, and the monotonic time before the store's clock was read for it.
-        """
-        ...
+from .process_context import ProcessContext
 
 
 class AttemptTime:
@@ -42,10 +22,11 @@ class AttemptTime:
     store read its clock. If an answer is lost, the committer asks again; until it comes the old deadline holds.
     """
 
-    def __init__(self, host: AttemptHost, dispatch: Dispatch, deadline: float) -> None:
+    def __init__(self, context: ProcessContext, registry: AttemptRegistry, dispatch: Dispatch, deadline: float) -> None:
         step = dispatch.step
         assert step.complete_by is not None
-        self._host = host
+        self._context = context
+        self._registry = registry
         self._step = step
         self._dispatch = dispatch
         self._deadline = deadline
@@ -63,8 +44,8 @@ class AttemptTime:
     @property
     def trace_headers(self) -> Mapping[str, str]:
         """Headers that tell a service of the attempt's span; where nobody traces, those that the submitter gave."""
-        if self._host.tracer is not None:
-            return self._host.tracer.find_context(self._dispatch).headers
+        if self._context.tracer is not None:
+            return self._context.tracer.find_context(self._dispatch).headers
         if self._dispatch.trace_context is None:
             return {}
         from ..trace_context import read_trace_context
@@ -74,15 +55,15 @@ class AttemptTime:
 
     def remaining_seconds(self) -> float:
         """Seconds until the deadline by this process's clock; below 0 once it has passed."""
-        return self._deadline - self._host.ports.clock.monotonic()
+        return self._deadline - self._context.clock.monotonic()
 
     async def extend(self, seconds: float) -> None:
         """Move the deadline to so many seconds from now, at most to the step's ``extend_max``. Raises AttemptOver."""
         latest = find_latest_complete_by(self._step)
-        self._host.registry.extend((self._step.step_no, self._step.fence), latest)
+        self._registry.extend((self._step.step_no, self._step.fence), latest)
         command = ExtendAttempt(
-            actor=self._host.actor,
-            process_no=self._host.process_no,
+            actor=self._context.actor,
+            process_no=self._context.process_no,
             step_no=self._step.step_no,
             fence=self._step.fence,
             seconds=seconds,
@@ -105,8 +86,8 @@ class AttemptTime:
     async def _save(self, text: str) -> None:
         async with self._saving:  # one after the other, in the order of the calls
             command = SaveCheckpoint(
-                actor=self._host.actor,
-                process_no=self._host.process_no,
+                actor=self._context.actor,
+                process_no=self._context.process_no,
                 step_no=self._step.step_no,
                 fence=self._step.fence,
                 value=text,
@@ -118,7 +99,7 @@ class AttemptTime:
     async def _apply(self, command: CommandOfAttempt) -> None:
         if self.remaining_seconds() <= 0:
             raise self._build_over("its time has passed")
-        answer, left_at = await self._host.ask(command, directly=self._holds_loop_up)
+        answer, left_at = await self._context.ask(command, directly=self._holds_loop_up)
         if not isinstance(answer, AttemptApplied):
             raise self._build_over("its time has passed, or another process may have it")
         self._move(answer.complete_by, left_at + seconds_between(answer.now, answer.complete_by))
@@ -130,7 +111,7 @@ class AttemptTime:
 
     def learn(self, complete_by: Instant, read_at: float, now: Instant) -> None:
         """Apply a deadline that another process has moved. ``read_at``: monotonic, before the store's clock said ``now``."""
-        self._host.registry.extend((self._step.step_no, self._step.fence), max(complete_by, self.complete_by))
+        self._registry.extend((self._step.step_no, self._step.fence), max(complete_by, self.complete_by))
         self._move(complete_by, read_at + seconds_between(now, complete_by))
 
     def _build_over(self, why: str) -> AttemptOver:
@@ -141,7 +122,7 @@ class AttemptTime:
 
     def wait_in_thread(self, asked: Coroutine[Any, Any, None], instead: str) -> None:
         """Wait in the thread of a plain function for one of the coroutines above. ``instead``: what async code calls."""
-        ports = self._host.ports
+        ports = self._context.ports
         if not ports.runs_inline and asyncio._get_running_loop() is self._loop:
             asked.close()
             raise InvalidInput(f"an async step must not wait for the store on the event loop: use `{instead}`")

@@ -40,10 +40,10 @@ class ConvoyHandOver:
         if not self._holder.may_hand_over(self._key_since):
             return None
         try:
-            return HandOver(parts.names, self._run_ahead(run, ending), parts.app)
+            return HandOver(parts.names, self._run_ahead(run, ending), parts.context.app)
         except Exception:  # the end that is on its way must not be lost with it; by its turn it meets the same again
             logger.exception("the code of the task behind %s could not be run ahead of its turn", run.task.task_id)
-            return HandOver(parts.names, app=parts.app)
+            return HandOver(parts.names, app=parts.context.app)
 
     def _run_ahead(self, run: TaskRun, ending: Ending) -> Ahead | None:
         """Run the code of the next task and take places for its first requests; None: it begins without them."""
@@ -51,7 +51,8 @@ class ConvoyHandOver:
         if behind is None:
             return None
         ahead = run_code(
-            behind.task, lambda: run_ahead(behind, run.convoy, ending, parts.codes, parts.store.now(), parts.app)
+            behind.task,
+            lambda: run_ahead(behind, run.convoy, ending, parts.codes, parts.context.store.now(), parts.context.app),
         )
         if ahead is None or ahead.convoy is None:
             return None
@@ -71,9 +72,7 @@ class ConvoyHandOver:
         if ahead is not None and answer.next is not None and answer.begun is not None:
             self._ahead = None
             if self._holder.begin(ahead, answer.next, answer.begun, key_since=key_since, behind=behind):
-                self._parts.agents.places.give_back_unused(
-                    _list_reserved(command), answer.begun, answer.next.task.priority
-                )
+                self._parts.agents.give_back_unused(_list_reserved(command), answer.begun, answer.next.task.priority)
                 return
             self._ahead = ahead
         self.give_up(command)
@@ -86,7 +85,7 @@ class ConvoyHandOver:
             return
         priority = self._ahead.task.priority
         self.close()
-        self._parts.agents.places.give_back_all(_list_reserved(command), priority)
+        self._parts.agents.give_back(_list_reserved(command), priority)
 
     def close(self) -> None:
         """Drop the speculative run."""

@@ -5,32 +5,23 @@ from typing import Protocol
 
 import msgspec
 
-from ..answers import Answer, Dispatch
-from ..commands import AnyCommand, Reported
+from ..answers import Dispatch
+from ..commands import Reported
 from ..core.drive import Surroundings
 from ..core.task_run import RunnableCode, TaskRun
 from ..model import Loaded
-from ..store.committer import Committer
-from ..store.contract import StateStore
 from .agent_host import AgentHost
-from .failure_log import OnApplied
-from .ports import Ports
+from .process_context import ProcessContext
 
 
 class Parts(msgspec.Struct, frozen=True):
     """The parts of the process that all its drivers use."""
 
-    store: StateStore
-    committer: Committer[AnyCommand, Answer]
-    ports: Ports
+    context: ProcessContext
     agents: AgentHost
     codes: Mapping[str, RunnableCode]
     names: tuple[str, ...]  # of the codes
     surroundings: Surroundings
-    actor: str
-    process_no: int
-    app: str
-    on_applied: OnApplied
 
 
 class DriverHost(Protocol):

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 from ..core.lease import compute_trusted_until
 from ..loops import Loop, LoopGuard
 from ..model import LeaseHolder, LeaseRow
-from ..store.contract import SUPERVISOR_LEASE, StateStore
+from ..store.contract import SUPERVISOR_LEASE
 from .crash_points import reach
-from .ports import Ports
-from .settings import Settings
+from .process_context import ProcessContext
 
 logger = logging.getLogger("arriero")
 
@@ -32,22 +31,17 @@ class Leader:
 
     def __init__(
         self,
+        context: ProcessContext,
         work: Callable[[int], Awaitable[int]],
         *,
-        store: StateStore,
-        ports: Ports,
-        settings: Settings,
-        actor: str,
-        process_no: int,
         period: Callable[[], float] | None = None,
     ) -> None:
         self._work = work
         self._period = period
-        self._store = store
-        self._ports = ports
-        self._settings = settings
-        self._actor = actor
-        self._process_no = process_no
+        self._context = context
+        self._store = context.store
+        self._clock = context.clock
+        self._settings = context.settings
         self._leaderless = asyncio.Event()  # somebody has seen that nobody leads
         self._acquired = asyncio.Event()
         self._pass_since: float | None = None  # when the pass under way began
@@ -58,22 +52,20 @@ class Leader:
 
     async def run(self) -> None:
         """Keep the lease, until cancelled."""
-        guard = LoopGuard(
-            Loop.LEADER, self._ports.clock.monotonic, unanswered="the Supervisors' lease could not be kept: %s"
-        )
+        guard = LoopGuard(Loop.LEADER, self._clock.monotonic, unanswered="the Supervisors' lease could not be kept: %s")
         while True:
             self._leaderless.clear()
             with guard:
                 await self._keep()
-            await self._ports.clock.idle(self._leaderless, self._settings.supervise_seconds)
+            await self._clock.idle(self._leaderless, self._settings.supervise_seconds)
 
     async def recover(self) -> None:
         """Work while this process leads, until cancelled."""
-        guard = LoopGuard(Loop.RECOVERY, self._ports.clock.monotonic, unanswered="the Supervisor could not work: %s")
+        guard = LoopGuard(Loop.RECOVERY, self._clock.monotonic, unanswered="the Supervisor could not work: %s")
         while True:
             with guard:  # one row nobody can decide about must not end the role
                 await self.make_pass()
-            await self._ports.clock.idle(self._acquired, self._choose_wait(failed=guard.failed))
+            await self._clock.idle(self._acquired, self._choose_wait(failed=guard.failed))
 
     async def try_to_lead(self) -> bool:
         """Ask for the lease once. Returns False if another process leads. Raises StoreError."""
@@ -87,7 +79,7 @@ class Leader:
 
     def is_leading(self) -> bool:
         """Returns True if this process may trust that it leads."""
-        return self.term is not None and self._ports.clock.monotonic() < self._trusted_until
+        return self.term is not None and self._clock.monotonic() < self._trusted_until
 
     def _choose_wait(self, *, failed: bool) -> float:
         """Seconds until the next pass: the shortest period after a failure, and while another process leads."""
@@ -96,7 +88,7 @@ class Leader:
         return self._period()
 
     async def _keep(self) -> None:
-        now = self._ports.clock.monotonic()
+        now = self._clock.monotonic()
         if self._pass_since is not None and now - self._pass_since > PASS_SECONDS_MAX:
             if self.term is not None:
                 logger.error(
@@ -111,7 +103,7 @@ class Leader:
     async def make_pass(self) -> None:
         """Work under the lease, again and again while there is a full batch of it."""
         self._acquired.clear()
-        self._pass_since = self._ports.clock.monotonic()
+        self._pass_since = self._clock.monotonic()
         try:
             while (
                 self.term is not None and self.is_leading() and await self._work(self.term) >= self._settings.batch_max
@@ -124,17 +116,19 @@ class Leader:
         self.term = None
         reach("before_lease")
         lease: LeaseRow = await self._store.acquire_lease(
-            SUPERVISOR_LEASE, self._process_no, self._actor, self._settings.leader_seconds
+            SUPERVISOR_LEASE, self._context.process_no, self._context.actor, self._settings.leader_seconds
         )
         self.led_by = lease.holder
-        if lease.holder == self._process_no:
+        if lease.holder == self._context.process_no:
             reach("after_lease")
             self.term = lease.term
             self._trust(left_at)
             self._acquired.set()
 
     async def _renew(self, left_at: float, term: int) -> None:
-        if await self._store.renew_lease(SUPERVISOR_LEASE, self._process_no, term, self._settings.leader_seconds):
+        if await self._store.renew_lease(
+            SUPERVISOR_LEASE, self._context.process_no, term, self._settings.leader_seconds
+        ):
             self._trust(left_at)
         else:
             self.term = None
@@ -147,4 +141,4 @@ class Leader:
         """Give the lease back, so that the next leader need not wait."""
         if self.term is not None:
             term, self.term = self.term, None
-            await self._store.release_lease(SUPERVISOR_LEASE, self._process_no, term, self._actor)
+            await self._store.release_lease(SUPERVISOR_LEASE, self._context.process_no, term, self._context.actor)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from ..answers import Answer, Applied
-from ..commands import AnyCommand
+from ..answers import Applied
 from ..core.lease import (
     compute_trusted_until,
     is_alive,
@@ -19,12 +18,10 @@ from ..core.lease import (
 from ..errors import StoreError
 from ..loops import Loop, LoopGuard
 from ..processes import ProcessRow
-from ..store.committer import Committer
-from ..store.contract import Renewal, StateStore
+from ..store.contract import Renewal
 from .crash_points import reach
-from .failure_log import OnApplied, ignore_applied
-from .ports import Keeper, Ports
-from .settings import Settings
+from .ports import Keeper
+from .process_context import ProcessContext
 
 logger = logging.getLogger("arriero")
 
@@ -39,7 +36,6 @@ class Membership:
     Args:
         on_lost: called when this process was declared lost: what it held is others' now.
         spawn: runs a coroutine as a part of this process.
-        on_applied: told of each lost task that was freed.
         standing_still: what runs on the event loop while it stands still; empty: nobody knows.
         about_now: what this process says of itself by now, given what it said as it registered.
         room_now: what it reports of its Agents with each renewal, as JSON text; called in the thread that renews.
@@ -47,35 +43,26 @@ class Membership:
 
     def __init__(
         self,
+        context: ProcessContext,
         *,
-        store: StateStore,
-        committer: Committer[AnyCommand, Answer],
-        ports: Ports,
-        settings: Settings,
-        instance: str,
         on_lost: Callable[[], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
-        on_applied: OnApplied = ignore_applied,
         standing_still: Callable[[], str] = str,
         about_now: Callable[[str], str] = str,
         room_now: Callable[[], str] = str,
     ) -> None:
-        self._store = store
-        self._committer = committer
-        self._ports = ports
-        self._settings = settings
-        self.instance = instance
-        self.process_no = 0
+        self._context = context
+        self._store = context.store
+        self._clock = context.clock
+        self._settings = context.settings
         self._on_lost = on_lost
         self._spawn = spawn
-        self._on_applied = on_applied
         self._standing_still = standing_still
         self._about_now = about_now
         self._room_now = room_now
         self._about = self._about_told = "{}"
         self._others: tuple[ProcessRow, ...] = ()  # as they were at the last renewal
         self._is_hang_told = False
-        self._trusted_until = 0.0
         self._seen_alive = 0.0  # when the event loop last answered
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keeper: Keeper | None = None
@@ -83,43 +70,43 @@ class Membership:
         self._is_over = False
         self._is_retired = False
         self._lease_guard = LoopGuard(
-            Loop.LEASE, ports.clock.monotonic, unanswered="the process's lease could not be renewed: %s"
+            Loop.LEASE, context.clock.monotonic, unanswered="the process's lease could not be renewed: %s"
         )
         self._freeing_guard = LoopGuard(
-            Loop.FREEING, ports.clock.monotonic, unanswered="what a lost process held could not be freed yet: %s"
+            Loop.FREEING, context.clock.monotonic, unanswered="what a lost process held could not be freed yet: %s"
         )
         self.other_schedulers = 0  # alive at the last renewal
 
     async def register(self, about: str = "{}") -> None:
         """Register in the store as a new process start; ``about`` says what it runs, as JSON text."""
-        self._store.announce(self.instance)
+        self._store.announce(self._context.actor)
         self._about = self._about_told = about
-        left_at = self._ports.clock.monotonic()
+        left_at = self._clock.monotonic()
         reach("before_register")
-        self.process_no = await self._store.register(self.instance, self._settings.lease_seconds, about)
+        self._context.process_no = await self._store.register(self._context.actor, self._settings.lease_seconds, about)
         reach("after_register")
         self._trust_from(left_at)
 
     async def start(self) -> None:
         """Free what dead processes left behind, then keep the lease."""
         self._loop = asyncio.get_running_loop()
-        left_at = self._ports.clock.monotonic()
-        renewal = await self._store.renew(self.process_no, self._settings.lease_seconds, self._tell_room())
+        left_at = self._clock.monotonic()
+        renewal = await self._store.renew(self._context.process_no, self._settings.lease_seconds, self._tell_room())
         self._process_renewal(renewal, left_at)
-        self._keeper = self._ports.keep(self._run_renewals)
+        self._keeper = self._context.ports.keep(self._run_renewals)
 
     async def announce_leaving(self) -> None:
         """Tell the others that this process was asked to end, so that no task is charged if it is killed as it drains."""
         self._about = mark_as_leaving(self._about)
         try:
-            await self._store.describe(self.process_no, self._about)
+            await self._store.describe(self._context.process_no, self._about)
         except StoreError as error:  # then it counts as lost if it is killed now
             logger.info("the others could not be told that this process drains: %s", error)
 
     def distrust(self) -> None:
         """Trust the lease no more, whatever renewals still say."""
         self._is_over = True
-        self._trusted_until = 0.0
+        self._context.trusted_until = 0.0
 
     async def stop(self, *, retire: bool) -> None:
         """Stop renewing; with ``retire`` say that nothing is held any more. May be called again."""
@@ -127,31 +114,27 @@ class Membership:
         if self._keeper is not None:
             await self._keeper.stop()
         if retire and not self._is_retired:
-            await self._retire(self.process_no, known_dead=True)
+            await self._retire(self._context.process_no, known_dead=True)
             self._is_retired = True
 
     def is_renewing(self) -> bool:
         """Returns True if the lease is still being renewed."""
         return self._keeper is not None and self._keeper.is_alive()
 
-    def is_trusted(self) -> bool:
-        """Returns True if this process may still trust its lease, on its own monotonic clock."""
-        return self._ports.clock.monotonic() < self._trusted_until
-
     def _trust_from(self, left_at: float) -> None:
-        self._trusted_until = compute_trusted_until(left_at, self._settings.lease_seconds)
+        self._context.trusted_until = compute_trusted_until(left_at, self._settings.lease_seconds)
         self._note_alive()
 
     def _note_alive(self) -> None:
         """Note that the event loop goes on; runs there."""
-        self._seen_alive = self._ports.clock.monotonic()
+        self._seen_alive = self._clock.monotonic()
 
     async def _run_renewals(self) -> None:
         """Renew the lease off the event loop. Renewal needs progress of the loop: one that stands still loses its lease."""
         assert self._loop is not None
         try:
             while True:
-                await self._ports.clock.sleep(self._settings.lease_seconds / RENEWALS_PER_LEASE)
+                await self._clock.sleep(self._settings.lease_seconds / RENEWALS_PER_LEASE)
                 with self._lease_guard:
                     await self._renew(self._loop)
         finally:  # however it ended: a process that does not renew must not go on as if it did
@@ -162,17 +145,17 @@ class Membership:
     async def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
         # Asked of the loop itself: of a store that is away nothing follows about the loop.
         loop.call_soon_threadsafe(self._note_alive)
-        left_at = self._ports.clock.monotonic()
+        left_at = self._clock.monotonic()
         stood = left_at - self._seen_alive
         if stood > self._settings.hang_seconds:
             self._tell_hang(stood)
         else:
             self._is_hang_told = False
             reach("before_renew")
-            renewal = await self._store.renew(self.process_no, self._settings.lease_seconds, self._tell_room())
+            renewal = await self._store.renew(self._context.process_no, self._settings.lease_seconds, self._tell_room())
             reach("after_renew")
             loop.call_soon_threadsafe(self._process_renewal, renewal, left_at)
-            if self._ports.clock.monotonic() - left_at > self._settings.lease_seconds * QUICK_SHARE:
+            if self._clock.monotonic() - left_at > self._settings.lease_seconds * QUICK_SHARE:
                 return  # the store is slow: one more question would put off the next renewal
         await self._describe()
 
@@ -181,7 +164,7 @@ class Membership:
         try:
             about = self._about_now(self._about)
             if about != self._about_told:
-                await self._store.describe(self.process_no, about)
+                await self._store.describe(self._context.process_no, about)
                 self._about_told = about
         except Exception as error:  # told at the next renewal; this one must not fail with it
             self._lease_guard.tell(error)
@@ -249,7 +232,7 @@ class Membership:
 
     async def _retire(self, process_no: int, *, known_dead: bool) -> bool:
         reach("before_retire")
-        retired = await self._store.retire(process_no, by=self.instance, known_dead=known_dead)
+        retired = await self._store.retire(process_no, by=self._context.actor, known_dead=known_dead)
         reach("after_retire")
         return retired
 
@@ -269,16 +252,16 @@ class Membership:
             commands = on_process_lost(
                 held,
                 other.process_no,
-                self.instance,
+                self._context.actor,
                 was_leaving=about.leaving,
                 held_from=self._settings.lost_processes_max,
                 pulled=about.pulled,
             )
             reach("before_free")
-            answers = await asyncio.gather(*(self._committer.ask(command) for command in commands))
+            answers = await asyncio.gather(*(self._context.committer.ask(command) for command in commands))
             reach("after_free")
             for command, answer in zip(commands, answers, strict=True):
                 if isinstance(answer, Applied):
-                    self._on_applied(command, answer)
+                    self._context.on_applied(command, answer)
             if not any(isinstance(answer, Applied) for answer in answers):
                 return  # somebody else frees it too; the next renewal looks again

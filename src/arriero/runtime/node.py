@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ..answers import Answer, Applied
 from ..commands import AnyCommand, Claim, Report, Submit, Take
@@ -22,13 +24,13 @@ from ..store.contract import Busy, StateStore
 from . import crash_points
 from .agent_host import AgentHost
 from .alerts import Alerting
-from .attempt_run import SubstituteFinder
 from .code import Code
-from .failure_log import FailureLog, OnApplied
+from .failure_log import FailureLog
 from .hosted_agents import choose_hosted
 from .leader import Leader
 from .membership import Membership
 from .ports import Ports
+from .process_context import ProcessContext, Substitutes
 from .schedule_runner import ScheduleRunner
 from .scheduler import Scheduler
 from .settings import Settings
@@ -56,72 +58,82 @@ def _is_repeated(command: AnyCommand) -> bool:
     return not isinstance(command, Claim | Take) and not (isinstance(command, Report) and command.late)
 
 
+class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The roles of an App in one process, and what they need.
+
+    Attributes:
+        agents: those of the App; the roles say which of them are hosted.
+        codes: what the App can run, by the name in the task's row.
+        roles: as of ``settings.ROLES``.
+        on_end: called with each task that ended here.
+        about: what the process says of itself, as JSON text.
+        upkeep, alerting: run with the role supervisor; None: nobody does.
+        groups: Agents that serve the same calls.
+        commit_counts: of its commits, for monitors.
+        substitutes, tracer: see ``ProcessContext``.
+    """
+
+    agents: Sequence[Agent]
+    codes: Mapping[str, Code]
+    store: StateStore
+    ports: Ports
+    settings: Settings
+    roles: frozenset[str]
+    on_end: Callable[[TaskRow, TaskRun], None]
+    substitutes: Substitutes | None = None
+    about: str = "{}"
+    app: str = ""
+    upkeep: Upkeep | None = None
+    alerting: Alerting | None = None
+    groups: Groups = {}
+    commit_counts: CommitCounts | None = None
+    tracer: "TaskTracer | None" = None
+
+
 class NodeSession:
     """One process start: from its registration until it stops or is declared lost."""
 
-    def __init__(
-        self,
-        agents: Iterable[Agent],
-        codes: Mapping[str, Code],
-        *,
-        store: StateStore,
-        ports: Ports,
-        settings: Settings,
-        roles: frozenset[str],
-        on_end: Callable[[TaskRow, TaskRun], None],
-        find_substitute: SubstituteFinder | None = None,
-        about: str = "{}",
-        app: str = "",
-        upkeep: Upkeep | None = None,
-        alerting: Alerting | None = None,
-        groups: Groups | None = None,
-        commit_counts: CommitCounts | None = None,
-        tracer: "TaskTracer | None" = None,
-    ) -> None:
-        self._tracer = tracer
-        self._groups = groups
-        self._about = about
-        self._app = app
-        self._upkeep = upkeep
-        self._alerting = alerting
-        self._find_substitute = find_substitute
-        self._store = store
-        self._ports = ports
-        self._settings = settings
-        self._roles = roles
-        self._on_end = on_end
-        self._agents_given = choose_hosted(agents, roles)
-        self._codes = codes if "scheduler" in roles else {}
+    def __init__(self, plan: NodePlan) -> None:
+        ports = plan.ports
+        self._plan = plan
+        self._store = plan.store
+        self._clock = ports.clock
+        self._agents_given = choose_hosted(plan.agents, plan.roles)
+        self._codes = plan.codes if "scheduler" in plan.roles else {}
         self.lost = asyncio.Event()
         self._wake = asyncio.Event()
         self._troubled = False
         self._is_ending = False
         self._loops: dict[Loop, asyncio.Task[None]] = {}  # that must not end before the process does
-        self._batch_trouble = WarningThrottle(logger, ports.clock.monotonic)
+        self._batch_trouble = WarningThrottle(logger, self._clock.monotonic)
         self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a set would iterate by address
         self._draining = False
-        self.instance = ports.new_instance()
         self.committer: Committer[AnyCommand, Answer] = Committer(
-            crash_points.wrap_write(store.apply, "before_commit", "after_commit"),
-            sleep=ports.clock.sleep,
-            monotonic=ports.clock.monotonic,
+            crash_points.wrap_write(plan.store.apply, "before_commit", "after_commit"),
+            sleep=self._clock.sleep,
+            monotonic=self._clock.monotonic,
             repeat=_is_repeated,
             on_trouble=self._on_trouble,
-            counts=commit_counts,
+            counts=plan.commit_counts,
             has_ended_task=has_ended,
         )
-        self._failures = FailureLog(ports.clock.monotonic, store.now)
-        self._on_applied: OnApplied = self._failures.note if tracer is None else self._note_applied
-        self._standstills = StandstillReports(ports, store.now, self._failures.warnings)
-        self.membership = Membership(
-            store=store,
+        self._failures = FailureLog(self._clock.monotonic, plan.store.now)
+        self.context = ProcessContext(
+            store=plan.store,
             committer=self.committer,
             ports=ports,
-            settings=settings,
-            instance=self.instance,
+            settings=plan.settings,
+            actor=ports.new_instance(),
+            app=plan.app,
+            on_applied=self._failures.note if plan.tracer is None else self._note_applied,
+            tracer=plan.tracer,
+            substitutes=plan.substitutes,
+        )
+        self._standstills = StandstillReports(ports, plan.store.now, self._failures.warnings)
+        self.membership = Membership(
+            self.context,
             on_lost=self.lost.set,
             spawn=self._spawn,
-            on_applied=self._on_applied,
             standing_still=self._standstills.describe_current,
             about_now=self._standstills.add_to_about,
             room_now=lambda: encode_reports(self.agents.router.report_room()),
@@ -129,51 +141,21 @@ class NodeSession:
 
     async def start(self) -> None:
         """Register, free what dead processes left, open resources, begin."""
-        await self.membership.register(self._about)
-        common: dict[str, Any] = {
-            "store": self._store,
-            "committer": self.committer,
-            "ports": self._ports,
-            "settings": self._settings,
-            "actor": self.instance,
-        }
-        of_app: dict[str, Any] = {**common, "app": self._app}
-        process_no = self.membership.process_no
-        self.agents = AgentHost(
-            self._agents_given,
-            **of_app,
-            process_no=process_no,
-            is_trusted=self.membership.is_trusted,
-            find_substitute=self._find_substitute,
-            groups=self._groups,
-            others=lambda: self.membership.others,
-            tracer=self._tracer,
-        )
+        await self.membership.register(self._plan.about)
+        self.agents = AgentHost(self._agents_given, self.context, self._plan.groups, lambda: self.membership.others)
         self.scheduler = Scheduler(
+            self.context,
             self._codes,
-            **of_app,
-            process_no=process_no,
             agents=self.agents,
-            on_end=self._on_end,
+            on_end=self._plan.on_end,
             spawn=self._spawn,
             membership=self.membership,
-            on_applied=self._on_applied,
         )
-        self.agents.recorder = self.scheduler
         self.supervisor = Supervisor(
-            **common,
-            on_applied=self._on_applied,
-            standstills=partial(self._standstills.list_of_process, membership=self.membership),
+            self.context,
+            partial(self._standstills.list_of_process, membership=self.membership, process_no=self.context.process_no),
         )
-        self.leader = Leader(
-            self.supervisor.tick,
-            store=self._store,
-            ports=self._ports,
-            settings=self._settings,
-            actor=self.instance,
-            process_no=process_no,
-            period=lambda: self.supervisor.period_seconds,
-        )
+        self.leader = Leader(self.context, self.supervisor.tick, period=lambda: self.supervisor.period_seconds)
         self._standstills.start(self.agents.find_attempt)
         try:
             self.committer.start(lambda: self._process_loop_end(Loop.COMMITTER))
@@ -182,14 +164,14 @@ class NodeSession:
         except BaseException:  # a resource cannot be opened, the store is gone, or nobody wants it any more
             await finish(self.abandon(retire=True))
             raise
-        if "supervisor" in self._roles:
+        if "supervisor" in self._plan.roles:
             self._begin(Loop.LEADER, self.leader.run())
             self._begin(Loop.RECOVERY, self.leader.recover())
             self._begin(Loop.SCHEDULES, self._make_schedule_runner().run())
-            if self._upkeep is not None:
-                self._begin(Loop.UPKEEP, self._upkeep.run(self.leader.is_leading))
-            if self._alerting is not None:
-                self._begin(Loop.ALERTS, self._alerting.run())
+            if self._plan.upkeep is not None:
+                self._begin(Loop.UPKEEP, self._plan.upkeep.run(self.leader.is_leading))
+            if self._plan.alerting is not None:
+                self._begin(Loop.ALERTS, self._plan.alerting.run())
         if self._agents_given:
             self._begin(Loop.METRICS, self.agents.metrics.run())
         self._begin(Loop.POLL, self._poll())
@@ -197,10 +179,10 @@ class NodeSession:
     def _make_schedule_runner(self) -> ScheduleRunner:
         return ScheduleRunner(
             store=self._store,
-            ports=self._ports,
-            actor=self.instance,
+            ports=self._plan.ports,
+            actor=self.context.actor,
             term=lambda: self.leader.term if self.leader.is_leading() else None,
-            cancel_persons=self._settings.approvals_cancel,
+            cancel_persons=self._plan.settings.approvals_cancel,
             on_submitted=self.hint,
         )
 
@@ -249,9 +231,9 @@ class NodeSession:
             logger.error("a part of the process broke: %r", error, exc_info=error)
 
     def _note_applied(self, command: AnyCommand, answer: Applied) -> None:
-        assert self._tracer is not None
+        assert self._plan.tracer is not None
         self._failures.note(command, answer)
-        self._tracer.note_applied(command, answer)
+        self._plan.tracer.note_applied(command, answer)
 
     def _on_trouble(self, error: Exception) -> None:
         if isinstance(error, Busy):  # nothing is unknown
@@ -273,11 +255,11 @@ class NodeSession:
         self._wake.set()
 
     async def _poll(self) -> None:
-        clock = self._ports.clock
+        clock = self._clock
         guard = LoopGuard(Loop.POLL, clock.monotonic, unanswered="the store could not be asked what is due: %s")
         trouble_wait = 0.0
         while True:
-            wait = self._settings.poll_seconds
+            wait = self._plan.settings.poll_seconds
             self._wake.clear()
             with guard:
                 wait = await self._look_once(wait)
@@ -286,17 +268,16 @@ class NodeSession:
 
     async def _look_once(self, wait: float) -> float:
         """Ask what is due and what came in. Returns how long to wait for the next poll."""
-        due = await self._store.due(tuple(self._codes), self.agents.list_watched(), self._app)
+        due = await self._store.due(tuple(self._codes), self.agents.list_watched(), self._plan.app)
         if due.tasks and self._codes:
             self.scheduler.claim_soon()
         if due.steps:
-            self.agents.places.note_due()
+            self.agents.note_due()
         if due.is_leaderless:
             self.leader.note_leaderless()
         await self._settle()
         self._failures.flush()
-        self.agents.adaptive.flush()
-        self.agents.probes.look()
+        self.agents.look()
         await self.agents.remote.look()
         return wait if due.next_at is None else min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
 
@@ -343,14 +324,14 @@ class NodeSession:
         self.scheduler.drain()
         self.agents.drain()
         await self.agents.wait_until_drained()
-        give_up_at = self._ports.clock.monotonic() + DRAIN_SECONDS_MAX
+        give_up_at = self._clock.monotonic() + DRAIN_SECONDS_MAX
         while not self.lost.is_set() and (self.scheduler.is_busy() or self.agents.is_busy()):
-            if not self.agents.is_busy() and self._ports.clock.monotonic() > give_up_at:
+            if not self.agents.is_busy() and self._clock.monotonic() > give_up_at:
                 logger.warning("some tasks could not be put down; they are freed once this process is retired")
                 break
             await self.agents.wait_until_drained()  # also what a commit under way has begun meanwhile
             self.scheduler.put_down_idle(all_idle=True)
-            await self._ports.clock.sleep(0.01)
+            await self._clock.sleep(0.01)
 
     async def abandon(self, *, retire: bool = False) -> None:
         """Drop everything and write only that this process is gone. May be called again, and after ``drain``.
@@ -379,11 +360,11 @@ class NodeSession:
 
     def monotonic(self) -> float:
         """Seconds on this process's clock."""
-        return self._ports.clock.monotonic()
+        return self._clock.monotonic()
 
     async def pause(self, seconds: float) -> None:
         """Wait, on this process's clock."""
-        await self._ports.clock.sleep(seconds)
+        await self._clock.sleep(seconds)
 
     async def _stop_tasks(self) -> None:
         self._is_ending = True

@@ -28,13 +28,13 @@ async def push_request(dispatcher: RemoteDispatcher, remote_attempt: RemoteAttem
 
     Returns: the result as plain JSON values, or as it was reported. Raises: StepError, ReportedFailure.
     """
-    agent, store = remote_attempt.definition.agent, dispatcher.store
+    agent, context = remote_attempt.definition.agent, dispatcher.context
     assert isinstance(agent, SendingAgent)
     try:
-        secret = await dispatcher.secret.read(store)
+        secret = await dispatcher.read_secret()
     except StoreError as error:  # nothing was sent
         raise Transient(f"the store did not answer: {error}", code="no_store") from error
-    request = build_request(remote_attempt, store.store_id, secret, dispatcher.app)
+    request = build_request(remote_attempt, context.store.store_id, secret, context.app)
     step = remote_attempt.dispatch.step
     body = msgspec.json.encode(request)
     answer = await agent.send_request(request, body, f"{step.idempotency_key}-{step.fence}")

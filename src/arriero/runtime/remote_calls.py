@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from ..answers import Dispatch
 from ..core.attempts import has_expired, was_found_expired
@@ -11,9 +11,8 @@ from ..declare.steps import Step
 from ..errors import InvalidInput, StoreError
 from ..events import read_events_to_show
 from ..model import StepRow, UndoContext, read_undo_context, seconds_between
-from ..store.contract import StateStore
 from .attempt_time import AttemptTime
-from .ports import Ports
+from .process_context import ProcessContext
 from .report_verdicts import APPLIED, LATE, AttemptIdentity, ReportVerdicts
 from .reported_outcomes import ReportedResult
 
@@ -55,19 +54,15 @@ class RemoteAttempt:
         return self.dispatch.step.step_no, self.dispatch.step.fence
 
 
-class CallHost(Protocol):
-    """The Agents of the process, as the counting needs them."""
-
-    store: StateStore
-    ports: Ports
-    verdicts: ReportVerdicts
-
-
 class RemoteCalls:
     """Counts calls of delivered attempts. ``begin``: runs a coroutine under a name."""
 
-    def __init__(self, host: CallHost, begin: Callable[[Coroutine[Any, Any, None], str], None]) -> None:
-        self._host = host
+    def __init__(
+        self, context: ProcessContext, verdicts: ReportVerdicts, begin: Callable[[Coroutine[Any, Any, None], str], None]
+    ) -> None:
+        self._store = context.store
+        self._clock = context.clock
+        self._verdicts = verdicts
         self._begin = begin
 
     def count_call(self, remote_attempt: RemoteAttempt, end: str, count: Callable[[], None]) -> None:
@@ -75,7 +70,7 @@ class RemoteCalls:
 
         That process has counted the call. ``look`` may not have found yet that it was reported or extended.
         """
-        verdict = self._host.verdicts.find(remote_attempt.identity)
+        verdict = self._verdicts.find(remote_attempt.identity)
         if verdict is not None:
             verdict.add_done_callback(lambda verdict: count() if verdict.result() in (APPLIED, LATE) else None)
         elif end == "expired":
@@ -87,10 +82,10 @@ class RemoteCalls:
         step_no, fence = remote_attempt.identity
         # Its time is over here a little before it is by the store's clock. Until then a report counts.
         # The clocks go at different rates, so one sleep may be too short.
-        while (left := seconds_between(self._host.store.now(), remote_attempt.time.complete_by)) > 0:
-            await self._host.ports.clock.sleep(left)
+        while (left := seconds_between(self._store.now(), remote_attempt.time.complete_by)) > 0:
+            await self._clock.sleep(left)
         try:
-            loaded = await self._host.store.find(remote_attempt.dispatch.task_id)
+            loaded = await self._store.find(remote_attempt.dispatch.task_id)
         except (StoreError, InvalidInput):
             return  # it is unknown, and no call may be counted twice
         step = None if loaded is None else loaded.find_step(step_no)
@@ -102,7 +97,7 @@ class RemoteCalls:
         if step is None or step.fence <= fence:
             return False
         try:
-            rows = [row async for row in self._host.store.history(step.task_no)]
+            rows = [row async for row in self._store.history(step.task_no)]
         except StoreError:
             return False
         return was_found_expired((event for row in rows for event in read_events_to_show(row)), step.ordinal, fence)

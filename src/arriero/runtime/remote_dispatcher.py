@@ -8,46 +8,27 @@ the store; it costs no attempt.
 
 import asyncio
 import logging
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections import defaultdict, deque
+from collections.abc import Coroutine, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ..answers import Answer, Applied, Refusal
-from ..commands import AnyCommand, DeliverAttempt, ReleaseAttempt
-from ..declare.steps import Agent
+from ..commands import DeliverAttempt, ReleaseAttempt
 from ..errors import InvalidInput, StoreError
-from ..model import Instant
-from ..store.contract import StateStore
-from .agent_places import AgentPlaces
-from .awaited_takes import AwaitedTakes, TakeNumbers
-from .capability_secret import CapabilitySecret
-from .ports import Ports
+from ..model import StepRow
+from ..store.contract_parts import CAPABILITY_SECRET
+from .hosted_agent import HostedAgent
+from .process_context import ProcessContext
 from .remote_calls import RemoteAttempt, RemoteCalls
 from .report_verdicts import AttemptIdentity, ReportVerdicts
 from .reported_outcomes import ReportedFailure, ReportedResult
+from .request_taker import RequestTaker
 
 logger = logging.getLogger("arriero")
 TAKE_SECONDS_MAX = 5.0  # that a poll waits for the store beyond its own time
 FETCH_SECONDS = 1.0  # that a request waits for the next poll of its Agent before it goes back to the store
 LOOK_SECONDS = 1.0  # between looks whether attempts here were reported, extended or released by way of another process
-
-
-class RemoteHost(Protocol):
-    """The Agents of the process, as the dispatcher needs them."""
-
-    agents: Mapping[str, Agent]
-    store: StateStore
-    ports: Ports
-    places: AgentPlaces
-    verdicts: ReportVerdicts
-    taker: TakeNumbers
-    app: str
-    actor: str
-    process_no: int
-    is_trusted: Callable[[], bool]
-
-    async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]: ...
 
 
 class Poll:
@@ -68,47 +49,42 @@ class Poll:
 class RemoteDispatcher:
     """Gives requests of remote steps to programs that poll, and waits for their reports.
 
-    ``last_polls``: the last poll of each Agent here, by the store's clock.
+    A poll waits for the Take that it has caused, and for the requests that it brings: their attempts begin within moments.
     """
 
-    def __init__(self, host: RemoteHost) -> None:
-        self._host = host
-        self.secret = CapabilitySecret()
+    def __init__(
+        self,
+        context: ProcessContext,
+        hosted: Mapping[str, HostedAgent],
+        verdicts: ReportVerdicts,
+        taker: RequestTaker,
+    ) -> None:
+        self.context = context
+        self._hosted = hosted
+        self._verdicts = verdicts
+        self._taker = taker
+        self._secret: bytes | None = None
         self._remote_attempts: dict[AttemptIdentity, RemoteAttempt] = {}
         self._waiting: defaultdict[str, deque[RemoteAttempt]] = defaultdict(deque)
         self._polls: defaultdict[str, dict[Poll, None]] = defaultdict(dict)
-        self.takes = AwaitedTakes(host, self._polls)
-        self.calls = RemoteCalls(host, self._begin)
-        self._wanted: Counter[str] = Counter()  # requests that open polls have asked for, by Agent
-        self._delivered: Counter[str] = Counter()  # attempts whose request is delivered, by Agent
+        self._coming: defaultdict[str, set[AttemptIdentity]] = defaultdict(set)  # taken, and not handed out yet
+        self.calls = RemoteCalls(context, verdicts, self._begin)
         self._tasks: set[asyncio.Task[None]] = set()
         self._looked_at = 0.0
-        self._is_draining = False
-        self.last_polls: dict[str, Instant] = {}
+        self.is_draining = False  # once True, no request is given out any more
 
-    @property
-    def store(self) -> StateStore:
-        """The store of the attempts."""
-        return self._host.store
+    async def read_secret(self) -> bytes:
+        """Read the secret under which capabilities are signed, once. Raises StoreError.
 
-    @property
-    def app(self) -> str:
-        """The App of the process."""
-        return self._host.app
-
-    @property
-    def is_draining(self) -> bool:
-        """True once no request is given out any more."""
-        return self._is_draining
+        It changes with the store's epoch, and a process of an earlier epoch begins again.
+        """
+        if self._secret is None:
+            self._secret = await self.context.store.read_secret(CAPABILITY_SECRET)
+        return self._secret
 
     def is_busy(self) -> bool:
         """Returns True if it still asks the store about an attempt that has ended, or gives one back."""
         return bool(self._tasks)
-
-    # --- places
-    def count_wanted(self, agent: str) -> int:
-        """Count the places of an Agent: requests that are asked for now, and attempts that are under way outside."""
-        return self._wanted[agent] + self._delivered[agent]
 
     # --- attempts
     async def wait_for_report(self, remote_attempt: RemoteAttempt) -> ReportedResult:
@@ -120,14 +96,14 @@ class RemoteDispatcher:
                 self._waiting[agent].append(remote_attempt)
                 self._hand_out(agent)
             else:
-                self._delivered[agent] += 1
-            self.takes.note_begun(remote_attempt.dispatch.step)
+                self._hosted[agent].delivered += 1
+            self.note_begun(remote_attempt.dispatch.step)
             return await remote_attempt.outcome
         finally:
             del self._remote_attempts[remote_attempt.identity]
             remote_attempt.outcome.cancel()
             if remote_attempt.is_delivered:
-                self._delivered[agent] -= 1
+                self._hosted[agent].delivered -= 1
             elif remote_attempt in self._waiting[agent]:
                 self._waiting[agent].remove(remote_attempt)
 
@@ -138,7 +114,7 @@ class RemoteDispatcher:
 
     def settle(self, remote_attempt: RemoteAttempt, outcome: ReportedResult | ReportedFailure) -> "asyncio.Future[str]":
         """End an attempt by its report. Returns: a future of what the store says of it; see ``ReportVerdicts``."""
-        verdict = self._host.verdicts.expect(remote_attempt.identity)
+        verdict = self._verdicts.expect(remote_attempt.identity)
         if isinstance(outcome, ReportedResult):
             remote_attempt.outcome.set_result(outcome)
         else:
@@ -149,16 +125,16 @@ class RemoteDispatcher:
     def open_poll(self, agent: str, limit: int) -> Poll:
         """Begin to wait for requests of an Agent."""
         poll = Poll(agent, limit)
-        self.last_polls[agent] = self._host.store.now()
-        if self._is_draining:
+        self._hosted[agent].last_poll = self.context.store.now()
+        if self.is_draining:
             poll.is_open = False
             return poll
         self._polls[agent][poll] = None
-        self._wanted[agent] += limit
+        self._hosted[agent].wanted += limit
         self._hand_out(agent)
         if len(poll.requests) < limit:
-            self._host.places.note_waiting(agent)
-            poll.asked_with = self._host.taker.find_asking()
+            self._hosted[agent].note_waiting()
+            poll.asked_with = self._taker.find_asking()
         return poll
 
     async def wait(self, poll: Poll, seconds: float) -> None:
@@ -167,27 +143,25 @@ class RemoteDispatcher:
         A poll waits at least for the Take that it has caused. What that brought would else wait for a next poll and go back,
         and a program that asks now and then without waiting would never get a request.
         """
-        clock = self._host.ports.clock
+        clock = self.context.clock
         until = clock.monotonic() + seconds
         at_least = until + TAKE_SECONDS_MAX
-        while (
-            poll.is_open and (left := (at_least if self.takes.is_awaited_by(poll) else until) - clock.monotonic()) > 0
-        ):
+        while poll.is_open and (left := (at_least if self._is_awaited_by(poll) else until) - clock.monotonic()) > 0:
             self._drop_ended(poll)
-            if poll.requests and self._host.is_trusted():
+            if poll.requests and self.context.is_trusted():
                 await clock.sleep(0)  # what was taken with the same commit comes along
                 break
             poll.arrived.clear()
             await clock.idle(poll.arrived, min(left, LOOK_SECONDS))
         self._drop_ended(poll)
-        if not self._host.is_trusted():  # others may have freed what this process holds
+        if not self.context.is_trusted():  # others may have freed what this process holds
             self._put_back(poll)
         self._keep_only(poll, len(poll.requests))
 
     def _keep_only(self, poll: Poll, count: int) -> None:
         """Hand nothing more to a poll: its answer is being written."""
         if poll in self._polls[poll.agent]:
-            self._wanted[poll.agent] += count - poll.limit
+            self._hosted[poll.agent].wanted += count - poll.limit
         poll.limit = count
 
     def confirm(self, poll: Poll) -> None:
@@ -195,8 +169,8 @@ class RemoteDispatcher:
         self._drop_ended(poll)
         for remote_attempt in poll.requests:
             remote_attempt.is_delivered = True
-            self._delivered[poll.agent] += 1
-            if self._is_draining:
+            self._hosted[poll.agent].delivered += 1
+            if self.is_draining:
                 self._begin_hand_over(remote_attempt)
         poll.requests = []
         self._close(poll)
@@ -210,7 +184,7 @@ class RemoteDispatcher:
         poll.is_open = False
         if poll in self._polls[poll.agent]:
             del self._polls[poll.agent][poll]
-            self._wanted[poll.agent] -= poll.limit
+            self._hosted[poll.agent].wanted -= poll.limit
 
     def _put_back(self, poll: Poll) -> None:
         self._drop_ended(poll)
@@ -224,13 +198,39 @@ class RemoteDispatcher:
 
     def _hand_out(self, agent: str) -> None:
         waiting = self._waiting[agent]
-        for poll in self._polls[agent] if self._host.is_trusted() else ():
+        for poll in self._polls[agent] if self.context.is_trusted() else ():
             while waiting and len(poll.requests) < poll.limit:
                 poll.requests.append(waiting.popleft())
                 poll.arrived.set()
         if waiting:
-            seconds = 0.0 if self._is_draining else FETCH_SECONDS
-            self._host.ports.clock.call_later(seconds, partial(self._release_unfetched, agent, tuple(waiting)))
+            seconds = 0.0 if self.is_draining else FETCH_SECONDS
+            self.context.clock.call_later(seconds, partial(self._release_unfetched, agent, tuple(waiting)))
+
+    # --- the Takes that polls wait for
+    def note_taken(self, step: StepRow) -> None:
+        """Note a request that a Take has brought: its attempt begins within moments, and waits for a poll then."""
+        if self._polls[step.agent]:
+            self._coming[step.agent].add((step.step_no, step.fence))
+
+    def note_begun(self, step: StepRow) -> None:
+        """Note that a request of a Take was handed out, or that its attempt has ended before that."""
+        coming = self._coming[step.agent]
+        coming.discard((step.step_no, step.fence))
+        if not coming:
+            for poll in self._polls[step.agent]:
+                poll.arrived.set()
+
+    def note_take_answered(self) -> None:
+        """Let polls go whose time is over, and which only waited for the Take that they have caused."""
+        asking, answered = self._taker.find_asking(), self._taker.answered
+        for polls in self._polls.values():
+            for poll in polls:
+                if poll.asked_with and (answered >= poll.asked_with or not asking):
+                    poll.asked_with = 0
+                    poll.arrived.set()
+
+    def _is_awaited_by(self, poll: Poll) -> bool:
+        return poll.asked_with > 0 or bool(self._coming[poll.agent])
 
     # --- going back
     def _release_unfetched(self, agent: str, waited: tuple[RemoteAttempt, ...]) -> None:
@@ -247,7 +247,7 @@ class RemoteDispatcher:
         task.add_done_callback(self._tasks.discard)
 
     def _hand_out_again(self, agent: str) -> None:
-        if self._polls[agent] and self._waiting[agent] and self._host.is_trusted():
+        if self._polls[agent] and self._waiting[agent] and self.context.is_trusted():
             self._hand_out(agent)
 
     async def _release(self, remote_attempt: RemoteAttempt) -> None:
@@ -262,10 +262,10 @@ class RemoteDispatcher:
     async def release(self, remote_attempt: RemoteAttempt) -> Answer:
         """Give an attempt back to the store, unbegun. Returns the store's answer. Raises StoreError."""
         step_no, fence = remote_attempt.identity
-        answer, _ = await self._host.ask(ReleaseAttempt(actor=self._host.actor, step_no=step_no, fence=fence))
+        answer, _ = await self.context.ask(ReleaseAttempt(actor=self.context.actor, step_no=step_no, fence=fence))
         if isinstance(answer, Applied):
             self._end(remote_attempt)
-            self._host.places.note_waiting(remote_attempt.dispatch.step.agent)
+            self._hosted[remote_attempt.dispatch.step.agent].note_waiting()
         elif isinstance(answer, Refusal):  # it is over: its time is, or it ended by way of another process
             self._end(remote_attempt)
         return answer
@@ -283,14 +283,16 @@ class RemoteDispatcher:
     async def _hand_over(self, remote_attempt: RemoteAttempt) -> None:
         """Give a delivered attempt to its program: from then on neither the loss nor the end of this process touches it."""
         step_no, fence = remote_attempt.identity
-        command = DeliverAttempt(actor=self._host.actor, process_no=self._host.process_no, step_no=step_no, fence=fence)
+        command = DeliverAttempt(
+            actor=self.context.actor, process_no=self.context.process_no, step_no=step_no, fence=fence
+        )
         try:
-            await self._host.ask(command)
+            await self.context.ask(command)
         except (StoreError, InvalidInput) as error:  # the next look asks again
             logger.info("the request of step %s was delivered, and the store does not know yet: %s", step_no, error)
             return
         remote_attempt.is_handed_over = True
-        if self._is_draining:
+        if self.is_draining:
             self._end(remote_attempt)
 
     # --- what came by way of others
@@ -299,16 +301,16 @@ class RemoteDispatcher:
 
         Those that run are handed over to their programs. One that is reported sooner costs no commit for that.
         """
-        clock = self._host.ports.clock
+        clock = self.context.clock
         if clock.monotonic() < self._looked_at + LOOK_SECONDS:
             return
         delivered = [remote_attempt for remote_attempt in self._remote_attempts.values() if remote_attempt.is_delivered]
         if not delivered:
             return
         self._looked_at = began_at = clock.monotonic()
-        running = await self._host.store.list_running_attempts([one.dispatch.step.step_no for one in delivered])
+        running = await self.context.store.list_running_attempts([one.dispatch.step.step_no for one in delivered])
         complete_by = {(one.step_no, one.fence): one.complete_by for one in running}
-        now = self._host.store.now()
+        now = self.context.store.now()
         for remote_attempt in delivered:
             by = complete_by.get(remote_attempt.identity)
             if by is None:
@@ -321,7 +323,7 @@ class RemoteDispatcher:
     # --- the end
     def drain(self) -> None:
         """Give no request out any more. Attempts that are delivered end here: their programs hold them."""
-        self._is_draining = True
+        self.is_draining = True
         for remote_attempt in self._remote_attempts.values():
             if remote_attempt.is_delivered:
                 self._begin_hand_over(remote_attempt)
@@ -336,7 +338,7 @@ class RemoteDispatcher:
 
     def abandon(self) -> None:
         """Forget everything: what was here is another's now."""
-        self._is_draining = True
+        self.is_draining = True
         for task in self._tasks:
             task.cancel()
         for polls in self._polls.values():

@@ -4,26 +4,22 @@ import logging
 from collections.abc import Callable, Mapping
 
 from ..answers import Answer, Applied, Claimed, Dispatch
-from ..commands import AnyCommand, Claim, Ending, PutDown, Report, Reported
+from ..commands import Claim, Ending, PutDown, Report, Reported
 from ..core.drive import Surroundings, decide_put_down
 from ..core.lease import is_on_probation
 from ..core.task_run import TaskRun
 from ..errors import UnreadableRow
 from ..model import STEP_PREFIX, Loaded, StepRow, TaskRow, seconds_between
-from ..store.committer import Committer
-from ..store.contract import StateStore
 from .agent_host import AgentHost
 from .claim_limits import build_shares, count_claimable, may_begin
 from .code import Code
 from .convoy_yield import ConvoyYield
 from .driver_parts import Parts
-from .failure_log import OnApplied, ignore_applied
 from .membership import Membership
-from .ports import Ports
+from .process_context import ProcessContext
 from .reload import ReloadQueue
 from .report_verdicts import UNANSWERED, read_verdict
 from .running_code import start_run
-from .settings import Settings
 from .speculative_start import SpeculativeStarts
 from .task_driver import TaskDriver
 
@@ -43,53 +39,40 @@ class Scheduler:
         codes: what this process can run, by the name in the task's row.
         on_end: told of each task that ended here.
         membership: of this process; nothing is claimed or begun while its lease is not trusted.
-        on_applied: told of each transition of a task that was written.
-        app: the name of the App; what carries another's name is not claimed.
     """
 
     def __init__(
         self,
+        context: ProcessContext,
         codes: Mapping[str, Code],
         *,
-        store: StateStore,
-        committer: Committer[AnyCommand, Answer],
-        ports: Ports,
-        settings: Settings,
-        actor: str,
-        process_no: int,
         agents: AgentHost,
         on_end: Callable[[TaskRow, TaskRun], None],
         spawn: Callable[..., None],
         membership: Membership,
-        on_applied: OnApplied = ignore_applied,
-        app: str = "",
     ) -> None:
         self._codes = codes
         self._weights = {name: code.share for name, code in codes.items()}
-        self._store = store
-        self._ports = ports
-        self._settings = settings
+        self._context = context
+        self._store = store = context.store
+        self._clock = context.clock
+        self._settings = settings = context.settings
         self._agents = agents
         self._on_end = on_end
         self._membership = membership
         known_steps = frozenset(code.definition for name, code in codes.items() if name.startswith(STEP_PREFIX))
         self._parts = Parts(
-            store=store,
-            committer=committer,
-            ports=ports,
+            context=context,
             agents=agents,
             codes=codes,
-            surroundings=Surroundings(store.store_id, known_steps, settings.linger_seconds, agents.router.providers),
             names=tuple(codes),
-            actor=actor,
-            process_no=process_no,
-            app=app,
-            on_applied=on_applied,
+            surroundings=Surroundings(store.store_id, known_steps, settings.linger_seconds, agents.router.providers),
         )
-        self._yield = ConvoyYield(ports, lambda: membership.other_schedulers)
+        agents.connect(report=self.offer, report_late=self.report_late, note_taken=self.note_taken)
+        self._yield = ConvoyYield(context.ports, lambda: membership.other_schedulers)
         self.starts = SpeculativeStarts(self._parts, self._may_begin, self)
         self._reloads = ReloadQueue(
-            store=store, ports=ports, spawn=spawn, on_read=self._read_again, reading=agents.registry.reading
+            store=store, ports=context.ports, spawn=spawn, on_read=self._read_again, reading=agents.registry.reading
         )
         self._claiming = False
         self._claim_again = False
@@ -113,21 +96,21 @@ class Scheduler:
             tasks_max=self._settings.tasks_max, taken=taken, others=self._membership.other_schedulers
         )
         # A process whose lease has lapsed would only lose again what it claims.
-        if self._draining or room <= 0 or not self._membership.is_trusted():
+        if self._draining or room <= 0 or not self._context.is_trusted():
             self._caught_up = False
             return
         self._claiming = True
-        parts = self._parts
+        context = self._context
         command = Claim(
-            actor=parts.actor,
-            process_no=parts.process_no,
-            workflows=parts.names,
+            actor=context.actor,
+            process_no=context.process_no,
+            workflows=self._parts.names,
             limit=room,
             probation=not any(is_on_probation(driver.run.task) for driver in self.drivers.values()),
-            app=parts.app,
+            app=context.app,
             shares=build_shares(self._weights, (driver.run.task.workflow for driver in self.drivers.values())),
         )
-        parts.committer.put(command, lambda answer: self._process_claim_answer(room, answer))
+        context.committer.put(command, lambda answer: self._process_claim_answer(room, answer))
 
     def _process_claim_answer(self, room: int, answer: Answer | BaseException) -> None:
         self._claiming = False
@@ -166,7 +149,7 @@ class Scheduler:
         if run.execution is not None:
             self._proven.add(task.workflow)
         if key_since is None:
-            key_since = self._ports.clock.monotonic()
+            key_since = self._clock.monotonic()
         driver = self.drivers[task.task_no] = TaskDriver(run, self._parts, self, key_since=key_since, behind=behind)
         driver.take_up(reports)
 
@@ -185,7 +168,7 @@ class Scheduler:
             beginning=beginning,
             others=self._membership.other_schedulers,
         )
-        return has_room and self._membership.is_trusted()
+        return has_room and self._context.is_trusted()
 
     def begin(
         self,
@@ -220,7 +203,7 @@ class Scheduler:
         A full process goes on with none, because tasks of other convoys may have a higher priority.
         """
         is_full = self._draining or len(self.drivers) >= self._settings.tasks_max
-        return not is_full and self._membership.is_trusted() and not self._yield.should_release_key(key_since)
+        return not is_full and self._context.is_trusted() and not self._yield.should_release_key(key_since)
 
     # --- what comes in
     def offer(self, step: StepRow, report: Reported) -> None:
@@ -238,8 +221,8 @@ class Scheduler:
 
     def report_alone(self, report: Reported) -> None:
         """Send a report to the store by itself, because its task is not held here."""
-        command = Report(actor=self._parts.actor, process_no=self._parts.process_no, report=report)
-        self._parts.committer.put(command, lambda answer: self._process_lone_report_answer(command, answer))
+        command = Report(actor=self._context.actor, process_no=self._context.process_no, report=report)
+        self._context.committer.put(command, lambda answer: self._process_lone_report_answer(command, answer))
 
     def _process_lone_report_answer(self, command: Report, answer: Answer | BaseException) -> None:
         report = command.report
@@ -248,14 +231,14 @@ class Scheduler:
         ):  # the row may be fixed, or a newer release may replace this one
             age = seconds_between(report.delivered_at, self._store.now())
             if age < REPORT_SECONDS_MAX:
-                self._ports.clock.call_later(REPORT_AGAIN_SECONDS, lambda: self.report_alone(report))
+                self._clock.call_later(REPORT_AGAIN_SECONDS, lambda: self.report_alone(report))
         if isinstance(answer, BaseException):
             self._agents.verdicts.tell((report.step_no, report.fence), UNANSWERED)
         else:
             self._agents.settle_report((report.step_no, report.fence), read_verdict(answer))
         if not isinstance(answer, Applied):
             return
-        self._parts.on_applied(command, answer)
+        self._context.on_applied(command, answer)
         if answer.task.locked_by is None:
             self.claim_soon()  # it may have woken its task
 
@@ -264,15 +247,15 @@ class Scheduler:
 
         The attempt stays registered: until the Supervisor has recovered it, its row still shows it as running.
         """
-        command = Report(actor=self._parts.actor, process_no=self._parts.process_no, report=report, late=True)
+        command = Report(actor=self._context.actor, process_no=self._context.process_no, report=report, late=True)
         identity = (report.step_no, report.fence)
-        self._parts.committer.put(command, lambda answer: self._agents.verdicts.tell(identity, read_verdict(answer)))
+        self._context.committer.put(command, lambda answer: self._agents.verdicts.tell(identity, read_verdict(answer)))
 
     # --- what the store says is ours
     async def look_for_news(self) -> None:
         """Look for reports by other processes for tasks held here, and for tasks that are ours but unknown here."""
         lost_before = self.starts.count_lost_answers()
-        for task_no, revision in await self._store.load_news(self._parts.process_no):
+        for task_no, revision in await self._store.load_news(self._context.process_no):
             driver = self.drivers.get(task_no)
             if driver is None or (not driver.busy and driver.run.task.revision < revision):
                 self.reload_soon(task_no, ())
@@ -280,7 +263,7 @@ class Scheduler:
 
     async def reconcile(self) -> None:
         """Take up what the store says is ours but is unknown here, after an answer was lost."""
-        process_no = self._parts.process_no
+        process_no = self._context.process_no
         with self._agents.registry.reading():
             for loaded in await self._store.load_held(process_no, self._settings.tasks_max * 2):
                 task = loaded.task
@@ -305,7 +288,7 @@ class Scheduler:
         driver = self.drivers.get(task_no)
         if driver is not None and driver.reload_after_answer(reports):
             return  # adopted meanwhile, and it went on: what we read is old
-        ours = loaded if loaded is not None and loaded.task.locked_by == self._parts.process_no else None
+        ours = loaded if loaded is not None and loaded.task.locked_by == self._context.process_no else None
         key_since, behind = None, None
         if driver is not None:
             del self.drivers[task_no]
@@ -347,7 +330,7 @@ class Scheduler:
 
     def _list_idle(self, seconds: float) -> list[TaskDriver]:
         """Drivers that have asked for nothing for at least so long."""
-        before = self._ports.clock.monotonic() - seconds
+        before = self._clock.monotonic() - seconds
         return [
             driver
             for driver in self.drivers.values()
@@ -374,7 +357,7 @@ class Scheduler:
 
     def look_again(self) -> None:
         """Read tasks again that have been idle for long: whatever we missed, it is in the record."""
-        before = self._ports.clock.monotonic() - self._settings.progress_seconds
+        before = self._clock.monotonic() - self._settings.progress_seconds
         for task_no, driver in list(self.drivers.items()):
             if not driver.busy and driver.idle_since is not None and driver.idle_since < before:
                 self.reload_soon(task_no, ())

@@ -27,6 +27,7 @@ from .alerts import Alerting
 from .leader import Leader
 from .membership import Membership
 from .ports import Ports
+from .process_context import ProcessContext
 from .schedule_runner import ScheduleRunner
 from .settings import Settings
 from .supervisor import Supervisor
@@ -89,7 +90,6 @@ class SinglePass:
         self._last_retry_at: Instant | None = None
         self._freeing: set[asyncio.Task[None]] = set()
         self._trouble = WarningThrottle(logger, ports.clock.monotonic)
-        instance = ports.new_instance()
         self._committer: Committer[AnyCommand, Answer] = Committer(
             store.apply,
             sleep=ports.clock.sleep,
@@ -97,25 +97,22 @@ class SinglePass:
             repeat=lambda _: True,  # each is guarded; the caller limits the time
             on_trouble=self._warn,
         )
-        common: dict[str, Any] = {"store": store, "committer": self._committer, "ports": ports, "settings": settings}
-        self._membership = Membership(
-            **common, instance=instance, on_lost=lambda: None, spawn=self._spawn, on_applied=self._count
+        self._context = ProcessContext(
+            store=store,
+            committer=self._committer,
+            ports=ports,
+            settings=settings,
+            actor=ports.new_instance(),
+            on_applied=self._count,
         )
-        self._supervisor = Supervisor(**common, actor=instance, on_applied=self._count)
-        self._instance = instance
+        self._membership = Membership(self._context, on_lost=lambda: None, spawn=self._spawn)
+        self._supervisor = Supervisor(self._context)
 
     async def run(self) -> PassReport:
         """Do the pass and leave. Raises StoreError - the store does not answer; what was written stays written."""
         about = msgspec.json.encode(ProcessAbout(roles=("supervisor",))).decode()
         await self._membership.register(about)
-        leader = Leader(
-            self._supervisor.tick,
-            store=self._store,
-            ports=self._ports,
-            settings=self._settings,
-            actor=self._instance,
-            process_no=self._membership.process_no,
-        )
+        leader = Leader(self._context, self._supervisor.tick)
         try:
             if not await leader.try_to_lead():
                 return PassReport(led_by=await self._find_name(leader.led_by))
@@ -144,7 +141,7 @@ class SinglePass:
         runner = ScheduleRunner(
             store=self._store,
             ports=self._ports,
-            actor=self._instance,
+            actor=self._context.actor,
             term=lambda: leader.term if leader.is_leading() else None,
             cancel_persons=self._settings.approvals_cancel,
         )

@@ -55,7 +55,7 @@ class SpeculativeStarts:
             loop = asyncio._get_running_loop()
             code_running[loop] = command
             try:
-                run = run_new(command, parts.codes, parts.store.now())
+                run = run_new(command, parts.codes, parts.context.store.now())
             finally:
                 del code_running[loop]
             requests = () if run is None else build_first_requests(run, parts.surroundings)
@@ -70,7 +70,7 @@ class SpeculativeStarts:
         opened = parts.agents.place(requests, command.priority)
         self.under_way += 1
         reading = parts.agents.registry.begin_reading()
-        started = replace(command, start=Start(parts.process_no, opened))
+        started = replace(command, start=Start(parts.context.process_no, opened))
         return started, partial(self._process_submission_answer, run, opened, reading)
 
     def _process_submission_answer(
@@ -87,7 +87,7 @@ class SpeculativeStarts:
         if begun is not None and self._holder.begin(run, begun.task, begun.dispatches, left_at=left_at):
             reserved = [new.agent for new in opened if new.take]
             if len(reserved) != len(begun.dispatches):  # a breaker let none through
-                self._parts.agents.places.give_back_unused(reserved, begun.dispatches, run.task.priority)
+                self._parts.agents.give_back_unused(reserved, begun.dispatches, run.task.priority)
             return
         run.close()
         if isinstance(answer, StoreError) and not isinstance(answer, Unwritten | Busy):
@@ -113,7 +113,7 @@ class SpeculativeStarts:
             self._give_back(priority, opened)
 
     def _give_back(self, priority: int, opened: tuple[NewStep, ...]) -> None:
-        self._parts.agents.places.give_back_all((new.agent for new in opened if new.take), priority)
+        self._parts.agents.give_back((new.agent for new in opened if new.take), priority)
 
     def abandon(self) -> None:
         """Begin no task whose submission is answered from now on: other processes own it."""

@@ -71,11 +71,11 @@ class StandstillReports:
         over = watch.find_last_ended()
         return add_standstill(about, over, lasts=False) if over is not None and is_worth_saying(over) else about
 
-    def list_of_process(self, step: StepRow, membership: Membership) -> Iterable[Standstill]:
+    def list_of_process(self, step: StepRow, membership: Membership, process_no: int) -> Iterable[Standstill]:
         """List the known standstills of the process that runs a step."""
         if step.locked_by is None or self.watch is None:
             return ()
-        if step.locked_by == membership.process_no:
+        if step.locked_by == process_no:
             return self.watch.list_standstills()
         said = read_standstill(membership.find_description(step.locked_by), self._now())
         return () if said is None else (said,)

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from ..answers import Answer, Applied, Refusal
-from ..commands import AnyCommand, EndByLimit, FreeTask, Outcome, Recover, RetryAsked
+from ..commands import EndByLimit, FreeTask, Outcome, Recover, RetryAsked
 from ..core.lease import on_stuck
 from ..core.redispatch import RedispatchSlots
 from ..core.supervision import on_limit_passed, on_overdue, on_starved
@@ -17,11 +17,8 @@ from ..errors import StoreError
 from ..explain.standstills import Standstill, build_expiry_failure, find_standstill_in_the_way
 from ..loops import WarningThrottle
 from ..model import MICROSECONDS, Instant, Loaded, StepRow
-from ..store.committer import Committer
-from ..store.contract import Overdue, StateStore
-from .failure_log import OnApplied, ignore_applied
-from .ports import Ports
-from .settings import Settings
+from ..store.contract import Overdue
+from .process_context import ProcessContext
 
 logger = logging.getLogger("arriero")
 
@@ -36,32 +33,23 @@ class Supervisor:
     """The Supervisor of one process; it acts only while it leads.
 
     Args:
-        on_applied: told of each decision that was written.
         standstills: of the event loop of the process that runs a step, as far as they are known here.
     """
 
     def __init__(
         self,
-        *,
-        store: StateStore,
-        committer: Committer[AnyCommand, Answer],
-        ports: Ports,
-        settings: Settings,
-        actor: str,
-        on_applied: OnApplied = ignore_applied,
+        context: ProcessContext,
         standstills: Callable[[StepRow], Iterable[Standstill]] = lambda _: (),
     ) -> None:
-        self._store = store
-        self._committer = committer
-        self._ports = ports
-        self._settings = settings
-        self._actor = actor
-        self._on_applied = on_applied
+        self._context = context
+        self._store = context.store
+        self._clock = context.clock
+        self._settings = settings = context.settings
         self._standstills = standstills
         self._asked: set[Subject] = set()  # without an answer yet, of this pass or an earlier one
         self._slots = RedispatchSlots(settings.redispatch_per_second_max)
         self._period = settings.supervise_seconds
-        self._past_terms = WarningThrottle(logger, ports.clock.monotonic)
+        self._past_terms = WarningThrottle(logger, context.clock.monotonic)
         self.refused = 0
         self.refused_terms = 0  # of those, because another process leads by now
 
@@ -77,7 +65,7 @@ class Supervisor:
         overdue = await self._store.load_overdue(
             settings.batch_max, settings.progress_seconds, settings.supervise_seconds_max
         )
-        loaded_at = self._ports.clock.monotonic()
+        loaded_at = self._clock.monotonic()
         self._slots.forget_before(overdue.now)
         written = 0
         of_this_pass: set[Subject] = set()
@@ -88,7 +76,7 @@ class Supervisor:
             subject = _build_subject(command)
             if isinstance(answer, Applied):
                 written += 1
-                self._on_applied(command, answer)
+                self._context.on_applied(command, answer)
             self._asked.discard(subject)
             of_this_pass.discard(subject)
             self._note(answer)
@@ -100,10 +88,10 @@ class Supervisor:
             if subject not in self._asked:
                 self._asked.add(subject)
                 of_this_pass.add(subject)
-                self._committer.put(command, partial(count_answer, command))
+                self._context.committer.put(command, partial(count_answer, command))
         if of_this_pass:
-            await self._ports.clock.idle(all_answered, ANSWER_SECONDS)
-        self._period = self._choose_period(last, overdue, self._ports.clock.monotonic() - loaded_at)
+            await self._clock.idle(all_answered, ANSWER_SECONDS)
+        self._period = self._choose_period(last, overdue, self._clock.monotonic() - loaded_at)
         return written
 
     def _choose_period(self, last: float, overdue: Overdue, elapsed: float) -> float:
@@ -127,7 +115,8 @@ class Supervisor:
         decisions += [partial(self._on_starved, step, term) for step in overdue.starved]
         decisions += [partial(self._end_by_limit, loaded, term) for loaded in overdue.past_limit]
         decisions += [
-            partial(on_stuck, loaded, self._actor, term, self._settings.lost_processes_max) for loaded in overdue.stuck
+            partial(on_stuck, loaded, self._context.actor, term, self._settings.lost_processes_max)
+            for loaded in overdue.stuck
         ]
         return [command for decide in decisions if (command := self._try_to_decide(decide)) is not None]
 
@@ -142,7 +131,7 @@ class Supervisor:
     def _on_expired(self, step: StepRow, now: Instant, term: int) -> Recover:
         standstill = find_standstill_in_the_way(step, self._standstills(step))
         why = None if standstill is None else build_expiry_failure(step, standstill)
-        random = self._ports.random
+        random = self._context.ports.random
         outcome = on_overdue(step, now, jitter=random.random(), why=why)
         if isinstance(outcome, RetryAsked):
             not_before = self._slots.take(outcome.not_before, jitter=random.random())
@@ -154,13 +143,18 @@ class Supervisor:
 
     def _recover(self, step: StepRow, outcome: Outcome, term: int, *, starved: bool) -> Recover:
         return Recover(
-            actor=self._actor, step_no=step.step_no, fence=step.fence, starved=starved, outcome=outcome, term=term
+            actor=self._context.actor,
+            step_no=step.step_no,
+            fence=step.fence,
+            starved=starved,
+            outcome=outcome,
+            term=term,
         )
 
     def _end_by_limit(self, loaded: Loaded, term: int) -> EndByLimit:
         task = loaded.task
         return EndByLimit(
-            actor=self._actor,
+            actor=self._context.actor,
             task_no=task.task_no,
             fence=task.fence,
             revision=task.revision,

@@ -136,7 +136,7 @@ class TaskDriver:
     def _next_command(self, delivered: tuple[Reported | Fired, ...]) -> Advance | None:
         """Decide the next command, if there is one. If this fails, the caller still records what was delivered."""
         run, loop = self.run, asyncio._get_running_loop()
-        now = self._parts.store.now()
+        now = self._parts.context.store.now()
         code_running[loop] = run.task
         try:
             move = decide_next_move(run, delivered, now, self._parts.surroundings)
@@ -156,19 +156,20 @@ class TaskDriver:
             return replace(move, ending=replace(ending, planned=first + ending.planned[1:]))
         if isinstance(ending, NextUndo):
             step = self.run.steps[ending.step_no]
-            return replace(move, ending=replace(ending, take=agents.places.reserve(step.agent, priority, step.target)))
+            return replace(move, ending=replace(ending, take=agents.reserve(step.agent, priority, step.target)))
         return move
 
     def _advance(self, move: Move) -> Advance:
         task, hand_over, trace_link, agents = self.run.task, None, None, self._parts.agents
         if task.convoy_no is not None and isinstance(move.ending, ENDS):
-            trace_link = None if agents.tracer is None else agents.tracer.find_link(task)
+            tracer = agents.context.tracer
+            trace_link = None if tracer is None else tracer.find_link(task)
             self._hand_over = ConvoyHandOver(self._parts, self._holder, key_since=self.key_since, behind=self.behind)
             hand_over = self._hand_over.prepare(self.run, move.ending)
         return Advance(
-            actor=self._parts.actor,
+            actor=self._parts.context.actor,
             task_no=task.task_no,
-            process_no=self._parts.process_no,
+            process_no=self._parts.context.process_no,
             fence=task.fence,
             revision=task.revision,
             state=task.state,
@@ -188,7 +189,7 @@ class TaskDriver:
         self.busy = self.in_flight = True
         if command.delivered or command.opened:
             self.run.is_ahead_of_record = True
-        self._parts.committer.put(command, partial(self._process_answer, command))
+        self._parts.context.committer.put(command, partial(self._process_answer, command))
 
     # --- what was written
     def _process_answer(self, command: Advance, answer: Answer | BaseException) -> None:
@@ -203,7 +204,7 @@ class TaskDriver:
             if outdated is not None:
                 self._holder.reload_soon(command.task_no, outdated)
             return
-        self._parts.agents.places.give_back_all(self._list_reserved_agents(command), self.run.task.priority)
+        self._parts.agents.give_back(self._list_reserved_agents(command), self.run.task.priority)
         if hand_over is not None:
             hand_over.give_up(command)
         self._process_refusal(command, answer, outdated or ())
@@ -227,14 +228,14 @@ class TaskDriver:
 
     def _process_applied(self, command: Advance, answer: Applied) -> None:
         parts, run = self._parts, self.run
-        parts.on_applied(command, answer)
+        parts.context.on_applied(command, answer)
         for item in command.delivered:
             if isinstance(item, Reported):
                 parts.agents.settle_report((item.step_no, item.fence), APPLIED)
         reserved = self._list_reserved_agents(command)
         # A breaker let none through, or the task was held for opening too many steps.
         if len(reserved) != len(answer.dispatches):
-            parts.agents.places.give_back_unused(reserved, answer.dispatches, run.task.priority)
+            parts.agents.give_back_unused(reserved, answer.dispatches, run.task.priority)
         run.is_ahead_of_record = False
         run.task = answer.task
         for step in answer.steps:
@@ -243,7 +244,7 @@ class TaskDriver:
             return
         for dispatch in answer.dispatches:
             parts.agents.dispatch(dispatch, reserved=True)
-        if answer.task.locked_by != parts.process_no:
+        if answer.task.locked_by != parts.context.process_no:
             self._holder.let_go(command.task_no)
             if command.convoy_no is not None and answer.next is None and answer.task.ended_at is not None:
                 self._holder.claim_soon()  # the next of its convoy is free for whoever comes first
@@ -265,7 +266,7 @@ class TaskDriver:
         if isinstance(command.ending, Hold):
             logger.error("task %s cannot even be held, it is read again: %r", self.run.task.task_id, error)
             self.busy = True  # its code is ahead of the record: it must not be driven any more
-            self._parts.ports.clock.call_later(UNWRITABLE_SECONDS, self._reload_if_held)
+            self._parts.context.ports.clock.call_later(UNWRITABLE_SECONDS, self._reload_if_held)
             return
         self.busy = False
         failure = TaskFailure(
@@ -287,22 +288,22 @@ class TaskDriver:
             agents.dispatch(dispatch, reserved=True, left_at=left_at)
         for step in loaded.steps:
             if step.state is StepState.PENDING and step.kind is not StepKind.TIMER:
-                agents.places.note_waiting(step.agent)
+                agents.note_waiting(step.agent)
         self._rest()
 
     def _rest(self) -> None:
         """Wait for a timer, a report or another process."""
-        self.idle_since = self._parts.ports.clock.monotonic()
+        self.idle_since = self._parts.context.ports.clock.monotonic()
         timers = list_pending_timers(self.run)
         if not timers:
             return
         if self._fire_due():
             self.drive()
             return
-        now = self._parts.store.now()
+        now = self._parts.context.store.now()
         waits = [seconds_between(now, timer.not_before) for timer in timers if timer.not_before is not None]
         if waits and min(waits) <= self._parts.surroundings.linger_seconds * 2:
-            self._parts.ports.clock.call_later(min(waits), self._wake)
+            self._parts.context.ports.clock.call_later(min(waits), self._wake)
 
     def _wake(self) -> None:
         if self.is_resting:
@@ -316,7 +317,7 @@ class TaskDriver:
     def _fire_due(self) -> bool:
         """Put timers whose time has come into the inbox, earliest first. Returns True if there were any."""
         timers = list_pending_timers(self.run)
-        fired = list_due_timers(timers, self._parts.store.now()) if timers else []
+        fired = list_due_timers(timers, self._parts.context.store.now()) if timers else []
         self.inbox.extend(fired)
         return bool(fired)
 

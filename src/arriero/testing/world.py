@@ -26,6 +26,7 @@ from ..model import STEP_OPEN, Instant, StepKind, StepRow, StepState, Verb
 from ..model.instants import as_datetime
 from ..policies import Duration, seconds
 from ..runtime.ports import ChildProcess, Look, ProcessClock
+from ..runtime.process_context import Substitutes
 from ..runtime.settings import ROLES, Settings, check_roles
 from ..store.memory import MemoryStore
 from .clock import START_SECONDS, VirtualClock
@@ -166,21 +167,6 @@ class _NoKeeper:
         return
 
 
-class _Substitutes:
-    """Stand-ins of a world for the user's functions."""
-
-    def __init__(
-        self, find: Callable[..., Callable[[], Any] | None], find_probe: Callable[[Agent], Callable[..., Any]]
-    ) -> None:
-        self._find = find
-        self.find_probe = find_probe
-
-    def __call__(
-        self, step: Step[Any, Any], row: StepRow, first: Attempt, arguments: dict[str, Any], /
-    ) -> Callable[[], Any] | None:
-        return self._find(step, row, first, arguments)
-
-
 def _configure(approvals: Mapping[str, int]) -> Configuration:
     """Build the settings of a world: all defaults but ``[approvals]``. Raises InvalidInput."""
     settings: dict[str, Any] = {}
@@ -212,7 +198,7 @@ class World:
             hang_seconds=FOREVER,
             approvals_cancel=self._configuration.approvals_cancel,
         )
-        self.app.session.find_substitute = _Substitutes(self._find_substitute, self._find_probe)
+        self.app.session.substitutes = Substitutes(self._find_substitute, self._find_probe)
         self.clock = Clock(self._store.now, self._advance)
         self._answers: dict[Step[..., Any], deque[Any]] = {}
         self._replaced: dict[Step[..., Any], Callable[..., Any]] = {}
