@@ -12,7 +12,8 @@ from arriero.runtime.ports import SystemPorts
 from arriero.runtime.schedule_runner import ScheduleRunner
 from arriero.schedules import DeclareSchedule, ScheduleDeclaration, Timing
 from arriero.store import open_store
-from arriero.store.contract import SUPERVISOR_LEASE, StateStore
+from arriero.store.contract import SUPERVISOR_LEASE
+from arriero.store.state_store import StateStore
 
 AT_ONCE = 500  # declared in one transaction
 FEW = 10

@@ -24,7 +24,7 @@ from arriero.model import HistoryRow
 from arriero.policies import Breaker, Supervision
 from arriero.runtime.node import Node
 from arriero.runtime.ports import Ports
-from arriero.store.contract_parts import CAPABILITY_SECRET, SECRET_BYTES
+from arriero.store.contract import CAPABILITY_SECRET, SECRET_BYTES
 
 from .called import TRIES, CalledProgram, by_calls, called
 from .gateways import Gateway, GatewayNetwork, NoAnswer

@@ -132,7 +132,7 @@ class Network:
 
 
 class SimulatedStore:
-    """One process's view of the store; the contract of ``store.contract``.
+    """One process's view of the store; the contract of ``store.state_store``.
 
     Args:
         unexpected: draws when a call raises what is no StoreError; None: never.

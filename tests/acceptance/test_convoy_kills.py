@@ -12,7 +12,7 @@ import procession
 import pytest
 from processes import KILLED, Process, check, end_of, freeze, opened, started
 
-from arriero.store.contract import StateStore
+from arriero.store.state_store import StateStore
 
 pytestmark = pytest.mark.acceptance
 KEYS, EACH = 4, 6

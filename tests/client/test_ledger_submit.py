@@ -15,9 +15,9 @@ from arriero import Agent, App, Attempt, Entry, InvalidInput, Ledger, StoreError
 from arriero.client.ledger import LedgerSubmission
 from arriero.core.ledger_batches import LedgerBatch, LedgerWritten, extend_digest
 from arriero.model import LedgerState
-from arriero.store.contract import StateStore
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.store import SqliteStore
+from arriero.store.state_store import StateStore
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "online-retail-2010-12_2011-06.csv.gz"
 WRITES = ("begin_ledger", "write_ledger", "open_ledger", "let_go", "discard_ledger")

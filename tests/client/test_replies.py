@@ -24,7 +24,7 @@ from arriero import (
     workflow,
 )
 from arriero.client.replies import PAGE, Replies, Status
-from arriero.store.contract import StateStore
+from arriero.store.state_store import StateStore
 
 WEB = "web-1"
 DAY = 86_400

@@ -22,7 +22,7 @@ from arriero.schedules import (
     ScheduleVerb,
     Timing,
 )
-from arriero.store.contract import StateStore
+from arriero.store.state_store import StateStore
 
 POLICY = msgspec.json.encode(TaskPolicy(None, Supervision())).decode()
 HOUR = 3_600.0

@@ -9,12 +9,12 @@ import psycopg
 from psycopg import sql
 
 from arriero.model import STEP_BITS
-from arriero.store.contract import StateStore
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.readable import KEYS as ROW_KEYS
 from arriero.store.readable import TABLES
 from arriero.store.sqlite.store import SqliteStore
+from arriero.store.state_store import StateStore
 
 KEYS = {TABLES[row]: names for row, names in ROW_KEYS.items()}
 NO_POLICY = '{"x": 1}'

@@ -13,10 +13,10 @@ from store_world import TestClock
 
 from arriero.leases import Lease
 from arriero.leases.store import StoreLease
-from arriero.store.contract import StateStore
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.sqlite.store import SqliteStore
+from arriero.store.state_store import StateStore
 
 
 class LeaseProvider(ABC):

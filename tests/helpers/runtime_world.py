@@ -16,8 +16,8 @@ from arriero.commands import AnyCommand
 from arriero.declare.steps import Agent
 from arriero.runtime.node import NodeSession
 from arriero.runtime.settings import Settings
-from arriero.store.contract import StateStore
 from arriero.store.sqlite.store import SqliteStore
+from arriero.store.state_store import StateStore
 from arriero.testing import World
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from arriero.breakers import BreakerRow
 from arriero.events import ERASED
 from arriero.history_chain import START, fits_link
 from arriero.model import STEP_OPEN, TASK_OPEN, HistoryRow, Loaded, StepKind, StepState, TaskRow, TaskState
-from arriero.store.contract import StateStore
+from arriero.store.state_store import StateStore
 
 TASKS_MAX = 100_000
 CONVOYS_MAX = 10_000

@@ -30,7 +30,8 @@ from arriero.failures import StepFailure, TaskFailure
 from arriero.history_chain import START, fits_link
 from arriero.model import STEP_BITS, Instant, Loaded, StepKind, StepRow, TaskRow, later
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
-from arriero.store.contract import SUPERVISOR_LEASE, StateStore
+from arriero.store.contract import SUPERVISOR_LEASE
+from arriero.store.state_store import StateStore
 
 NOON = 1_700_000_000_000_000
 COMPLETE_WITHIN = 10.0

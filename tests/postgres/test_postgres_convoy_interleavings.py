@@ -25,11 +25,12 @@ from arriero.answers import Applied, Claimed, ConvoyApplied, Refusal, Submitted
 from arriero.commands import Advance, AnyCommand, Compensate, HandOver, Hold, Operate, OperateConvoy, Process, Submit
 from arriero.model import ConvoyVerb, Instant, TaskRow, TaskState, Verb, later
 from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
-from arriero.store.contract import Busy, StateStore
+from arriero.store.contract import Busy
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres import submitting
 from arriero.store.postgres.session import PostgresSession
 from arriero.store.postgres.store import PostgresStore
+from arriero.store.state_store import StateStore
 
 Scene = Callable[[StateStore, TestClock, str], Awaitable[tuple[Asked, Asked]]]
 # All there are take ten minutes: they are for `make torture`; each commit runs some of them.

@@ -70,7 +70,7 @@ from arriero.model import (
     Verb,
     later,
 )
-from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded, StateStore
+from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded
 from arriero.store.engine import leases, processes
 from arriero.store.engine.obsolete_rows import remove_obsolete_breakers, remove_obsolete_leases
 from arriero.store.memory import MemoryStore
@@ -80,6 +80,7 @@ from arriero.store.postgres.context import StoreContext
 from arriero.store.postgres.session import PostgresSession, Transaction
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.postgres.store_rows import PostgresRows
+from arriero.store.state_store import StateStore
 
 FIRST, SECOND, HOLDER = 1, 2, 3  # numbers of processes
 # All there are, up to 3,432 of a scene, are for `make torture`; each commit runs some of them.

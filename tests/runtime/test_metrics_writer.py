@@ -25,7 +25,7 @@ from arriero.inspection.facts import CountsRow
 from arriero.model import Instant
 from arriero.runtime import agent_metrics
 from arriero.runtime.call_monitor import ADDED_UP_AT, CallCounter, EndedCall
-from arriero.store.contract import StateStore
+from arriero.store.state_store import StateStore
 from arriero.testing import World
 
 NOON = 28_000_000

@@ -8,8 +8,9 @@ from runtime_world import Machine, until, within
 
 from arriero import Agent, Attempt, StoreError, UnknownTask, workflow
 from arriero.model import TaskState
-from arriero.store.contract import Ended, Purge, StateStore
+from arriero.store.contract import Ended, Purge
 from arriero.store.sqlite.store import SqliteStore
+from arriero.store.state_store import StateStore
 
 agent = Agent("desk")
 gate = asyncio.Event()

@@ -14,10 +14,10 @@ from postgres_servers import database, emptied, pooled
 from store_checks import broken_links, disagreements, history_violations
 from store_world import TestClock, World
 
-from arriero.store.contract import StateStore
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.sqlite.store import SqliteStore
+from arriero.store.state_store import StateStore
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -85,9 +85,10 @@ from arriero.model import (
     Verb,
     later,
 )
-from arriero.store.contract import SUPERVISOR_LEASE, Purge, PurgeNamed, StateStore
+from arriero.store.contract import SUPERVISOR_LEASE, Purge, PurgeNamed
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.store import SqliteStore
+from arriero.store.state_store import StateStore
 from arriero.store.task_filter import TaskFilter
 from arriero.verb_rules import VERB_RULES
 

@@ -11,7 +11,8 @@ from arriero.answers import Answer
 from arriero.commands import AnyCommand, Claim, Take
 from arriero.errors import StoreError
 from arriero.store.committer import BATCH_MAX, RETRY_SECONDS, RETRY_SECONDS_MAX, Committer
-from arriero.store.contract import StateStore, Unanswered, Unwritten
+from arriero.store.contract import Unanswered, Unwritten
+from arriero.store.state_store import StateStore
 
 Answered = dict[str, str | BaseException]
 

@@ -21,8 +21,9 @@ from test_against_oracle import Refuted, SqliteAgainstMemory, _answer, _differen
 
 from arriero.commands import AnyCommand, Claim, Operate, OperateConvoy
 from arriero.model import STEP_BITS, TASK_FORWARD, ConvoyVerb, TaskRow, Verb
-from arriero.store.contract import SUPERVISOR_LEASE, StateStore
+from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.postgres.store import PostgresStore
+from arriero.store.state_store import StateStore
 
 T = TypeVar("T")
 SEED = int(os.environ.get("ARRIERO_DIFFERENTIAL_SEED", "1"))

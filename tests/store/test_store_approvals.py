@@ -10,7 +10,7 @@ from store_world import DONE, TestClock, World
 from arriero.answers import Refusal
 from arriero.commands import Operate, Process
 from arriero.model import TaskRow, TaskState, Verb, later
-from arriero.store.contract import StateStore
+from arriero.store.state_store import StateStore
 
 RACES = 20
 

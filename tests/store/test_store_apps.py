@@ -13,7 +13,7 @@ from arriero.commands import Ahead, AssignApp, BeginUndo, HandOver, PlanUndo, Pr
 from arriero.errors import AppCollision
 from arriero.model import TaskState, Turn
 from arriero.processes import ProcessAbout
-from arriero.store.contract import StateStore
+from arriero.store.state_store import StateStore
 from arriero.store.task_filter import TaskFilter
 from arriero.tokens import Reach
 

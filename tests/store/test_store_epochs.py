@@ -4,7 +4,7 @@ from store_world import World, step, submission
 
 from arriero.answers import Applied, Refusal, Submitted
 from arriero.epoch import compute_first_number
-from arriero.store.contract_parts import CAPABILITY_SECRET
+from arriero.store.contract import CAPABILITY_SECRET
 
 
 async def test_what_a_process_of_an_earlier_epoch_sends_is_refused_and_changes_nothing(world: World) -> None:

@@ -26,8 +26,8 @@ from arriero.core.placement import Spot
 from arriero.errors import ArrieroError
 from arriero.failures import TaskFailure
 from arriero.model import HistoryRow, Instant, Loaded, StatusRow, TaskRow, Verb
-from arriero.store.contract import StateStore
 from arriero.store.engine.batch import UPKEEP
+from arriero.store.state_store import StateStore
 
 WEB = "web-1"
 DONE_WITH = '{"parcels":[1,2]}'

@@ -15,7 +15,7 @@ from arriero.core.obsolete_rows import KEPT_SECONDS
 from arriero.errors import AppCollision
 from arriero.model import Instant, later
 from arriero.processes import ProcessAbout, ProcessRow
-from arriero.store.contract_parts import RemovedRows
+from arriero.store.contract import RemovedRows
 from arriero.store.sqlite.store import SqliteStore
 
 HOUR = 3_600.0

@@ -11,7 +11,8 @@ from store_world import FAILED, NOON, TestClock, World, gave_up, kinds, retry_at
 from arriero.answers import Applied, Refusal, Submitted
 from arriero.commands import BeginUndo, Compensate, Hold, Operate, PlanUndo, Process
 from arriero.model import AlertRow, Instant, StepRow, TaskRow, TaskState, Verb, later
-from arriero.store.contract import Purge, Purged, StateStore
+from arriero.store.contract import Purge, Purged
+from arriero.store.state_store import StateStore
 
 ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
 NEVER = Instant(NOON + 10**15)

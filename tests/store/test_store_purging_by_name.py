@@ -16,7 +16,8 @@ from arriero.core.purging import Named
 from arriero.errors import MutilatedExport
 from arriero.events import ERASED
 from arriero.model import ConvoyVerb, Instant, Verb
-from arriero.store.contract import PurgedNamed, PurgeNamed, StateStore
+from arriero.store.contract import PurgedNamed, PurgeNamed
+from arriero.store.state_store import StateStore
 
 NEVER = Instant(NOON + 10**15)
 SECRET = "Miss Marple"

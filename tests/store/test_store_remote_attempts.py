@@ -23,7 +23,7 @@ from arriero.core.lease import on_process_lost
 from arriero.core.undo import decide_next_undo
 from arriero.failures import StepFailure, TaskFailure
 from arriero.model import Instant, StepRow, StepState, TaskRow, Verb, later
-from arriero.store.contract_parts import CAPABILITY_SECRET, HeldAttempt
+from arriero.store.contract import CAPABILITY_SECRET, HeldAttempt
 
 
 def release(of: StepRow) -> ReleaseAttempt:

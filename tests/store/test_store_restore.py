@@ -18,9 +18,9 @@ from arriero.answers import Refusal
 from arriero.commands import Reported
 from arriero.epoch import compute_first_number
 from arriero.model import LedgerState, StepState
-from arriero.store.contract import StateStore
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.sqlite.store import SqliteStore
+from arriero.store.state_store import StateStore
 from arriero.store.task_filter import TaskFilter
 
 

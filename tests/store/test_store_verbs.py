@@ -45,7 +45,7 @@ from arriero.core.verb_guards import list_allowed_verbs
 from arriero.failures import TaskFailure
 from arriero.model import Loaded, StepKind, StepState, TaskRow, TaskState, Verb, later
 from arriero.policies import Supervision, TaskPolicy
-from arriero.store.contract import StateStore
+from arriero.store.state_store import StateStore
 from arriero.store.task_filter import TaskFilter
 
 MINUTE = 60.0

@@ -15,7 +15,8 @@ from arriero.model import Instant, StepRow, Verb, later
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.upkeep import Upkeep
 from arriero.store.contract import PurgeNamed
-from arriero.store.engine.limits import ABANDONED_SECONDS, LimitEngineRows
+from arriero.store.engine.limits import ABANDONED_SECONDS
+from arriero.store.sql.store_rows import StoreRows
 from arriero.store.sqlite.store import SqliteStore
 
 AN_HOUR = LimitPolicy(name="of merchant", kind="rate", most=1, per=3600.0, is_keyed=True)
@@ -213,7 +214,7 @@ async def change_keys(world: World, *removed: WaitingKeysRow, add: tuple[Waiting
     store: Any = world.store
     world.keys_are_damaged = True
 
-    def change(rows: LimitEngineRows) -> None:
+    def change(rows: StoreRows) -> None:
         rows.remove_waiting_keys(removed)
         if add:
             rows.add_waiting_keys(add)

@@ -14,7 +14,7 @@ from ..escaping import one_line
 from ..events import decode_event_fields
 from ..explain.timeline import IncarnationStart, Timeline
 from ..model import HistoryRow, Instant, TaskRow
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from ..text.format import format_duration, format_instant
 from .layout import wrap
 from .options import json_option, store_option

@@ -14,7 +14,8 @@ from ..events import Event, UnreadableEvent
 from ..events.store import EventOfLease
 from ..leases import Lease, LeaseView, open_lease
 from ..leases.store import build_lease_view, check_name
-from ..store.contract import SUPERVISOR_LEASE, StateStore
+from ..store.contract import SUPERVISOR_LEASE
+from ..store.state_store import StateStore
 from ..text.format import format_duration
 from .operation_commands import build_group
 from .options import F, json_option, signature_options, store_option

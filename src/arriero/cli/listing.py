@@ -12,7 +12,7 @@ from ..explain.elapsed import may_have_waited
 from ..explain.outages import format_next_attempt, format_short_failure
 from ..inspection.attempts import Retrying
 from ..model import TASK_OPEN, Instant, TaskRow
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
 from ..text.format import format_duration
 from .operation_commands import gather_options

@@ -12,8 +12,8 @@ from ..errors import InvalidInput
 from ..escaping import one_line
 from ..model import Instant, TaskState, later
 from ..model.instants import as_datetime
-from ..store.contract import Purge, PurgeNamed, StateStore
-from ..store.contract_parts import OBSOLETE_AT_ONCE
+from ..store.contract import OBSOLETE_AT_ONCE, Purge, PurgeNamed
+from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
 from ..text.format import format_seconds
 from .options import json_option, parse_duration, store_option, yes_option

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from ..client.row_shapes import to_datetime
 from ..events import Event, HistoryNames, UnreadableEvent, describe_event, read_events_to_show
 from ..model import HistoryRow
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .output import format_time
 
 STORE_STREAM = 0  # of the history: what concerns no task

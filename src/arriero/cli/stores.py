@@ -7,7 +7,7 @@ from ..client.app import App
 from ..config import DEFAULT, MEMORY, Configuration, load_configuration
 from ..errors import ArrieroError, InvalidInput
 from ..store import existing_store, open_store
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .loading import add_folder, load_app
 
 

@@ -16,8 +16,8 @@ from ..explain.convoys import TasksAhead, format_place
 from ..explain.elapsed import Elapsed
 from ..failure_location import format_labelled_location
 from ..model import Loaded, TaskRow, Turn
-from ..store.contract import StateStore
 from ..store.readable import legible_task
+from ..store.state_store import StateStore
 from ..text.format import format_duration
 from .listing import list_tasks
 from .near_misses import NearMissGroup

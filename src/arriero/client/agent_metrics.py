@@ -23,7 +23,7 @@ from ..inspection.facts import AgentLoad, AgentMeasurements
 from ..model import Instant, seconds_between
 from ..model.instants import as_datetime
 from ..processes import ProcessRow
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 
 AppAndAgent = tuple[str, str]
 _NOTHING = CountsOfAgent(tuple(AgentCounts() for _ in WINDOWS), AgentCounts())

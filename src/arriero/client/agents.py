@@ -15,7 +15,7 @@ from ..inspection.facts import AgentLoad
 from ..limits import LimitsInUse
 from ..model import Instant
 from ..processes import ProcessRow
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from . import task_verbs
 from .agent_limits import LimitView, build_limit_views
 from .agent_metrics import AgentMetrics, MetricsBuilder, find_hosts, sum_up_counts

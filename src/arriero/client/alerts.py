@@ -11,7 +11,7 @@ from ..core.alert_groups import format_next_command, summarize_alerts
 from ..core.alerts import Alert, build_alert
 from ..errors import InvalidInput
 from ..model import AlertRow
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .row_shapes import build_output
 
 PAGE = 1_000

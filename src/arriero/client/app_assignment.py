@@ -12,7 +12,7 @@ from ..commands import AssignApp
 from ..core.lease import read_process_about
 from ..errors import InvalidInput, UnknownTask
 from ..model import NOT_SAID, LedgerRow, LedgerState, TaskRow, TaskState
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
 from . import task_verbs
 from .session import Session

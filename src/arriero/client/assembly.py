@@ -23,7 +23,7 @@ from ..runtime.node import Node, NodePlan, NodeSession
 from ..runtime.ports import Ports
 from ..runtime.single_pass import PassReport, SinglePass
 from ..runtime.upkeep import Upkeep
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .schedule_declarations import declare_schedules
 from .session import Session
 

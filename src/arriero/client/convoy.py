@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -15,13 +15,16 @@ from ..explain.convoys import describe_convoy_wait, effective_policy, gap_deadli
 from ..failures import read_task_failure
 from ..model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, Instant, Ordering, TaskRow
 from ..policies import ConvoyPolicy, Duration, check_seconds
-from ..store.contract import ConvoyLoaded, StateStore
+from ..store.contract import ConvoyLoaded
 from ..store.readable import faults_of, legible
 from . import task_verbs
 from .row_shapes import to_datetime
 from .session import Session
 from .task_verbs import load_task
 from .task_view import describe_release_wait
+
+if TYPE_CHECKING:  # only who opens a store pays for its operations
+    from ..store.state_store import StateStore
 
 SHOWN = (*map(str, ConvoyState), "parked")
 NAMED = 10  # tasks of each kind, and ranges of numbers, that a view names
@@ -134,7 +137,7 @@ def check_state(state: str | None) -> str | None:
     return state
 
 
-async def list_convoy_views(store: StateStore, state: str | None, *, after: int = 0) -> AsyncIterator[ConvoyView]:
+async def list_convoy_views(store: "StateStore", state: str | None, *, after: int = 0) -> AsyncIterator[ConvoyView]:
     """Convoys in the order of their numbers, after one, read page by page, each as it stands when it comes.
 
     ``state``: as people see it; None: all but those that are idle.

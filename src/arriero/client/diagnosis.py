@@ -32,9 +32,10 @@ from ..explain.schedules import diagnose_schedules
 from ..model import AlertRow, Instant
 from ..runtime.settings import HTTP
 from ..store import open_store
-from ..store.contract import ConvoyLoaded, StateStore
+from ..store.contract import ConvoyLoaded
 from ..store.quarantine import UNREADABLE
 from ..store.readable import faults_of
+from ..store.state_store import StateStore
 from ..version import __version__
 from .convoy import build_convoy_view
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..answers import Refusal, Submitted
 from ..commands import Submit
 from ..errors import InvalidInput
-from ..store.contract import Busy, StateStore
+from ..store.contract import Busy
 
 if TYPE_CHECKING:
     import sqlite3
 
     from ..store.sqlite.callers import CallerConnection
+    from ..store.state_store import StateStore
 
 T = TypeVar("T")
 PAUSE_SECONDS = 0.001  # between two looks at the write lock, growing
@@ -34,7 +35,7 @@ _queues: dict[tuple[asyncio.AbstractEventLoop, str], _TransactionQueue] = {}
 
 
 def submit_joined(
-    store: StateStore, command: Submit, connection: Any, *, on_loop: bool
+    store: "StateStore", command: Submit, connection: Any, *, on_loop: bool
 ) -> Submitted | Refusal | Awaitable[Submitted | Refusal]:
     """Write a task with the caller's connection, in the transaction it has open; nothing is committed here.
 

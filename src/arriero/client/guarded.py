@@ -8,7 +8,7 @@ from ..errors import InvalidInput, LeadershipLost
 from ..leases.leadership import Leadership
 from ..leases.store import StoreLease
 from ..model import LeaseTerm
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .external_transaction import ask_patiently
 
 

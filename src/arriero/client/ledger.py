@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from contextlib import aclosing
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 
@@ -15,9 +15,11 @@ from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import InvalidInput, TooManyOpenTasks
 from ..model import STEP_PREFIX, LedgerRow, LedgerState
-from ..store.contract import StateStore
 from .session import Session
 from .submission import PRIORITY_DEFAULT, SubmitOptions, build_submission
+
+if TYPE_CHECKING:  # only who opens a store pays for its operations
+    from ..store.state_store import StateStore
 
 ID_LENGTH_MAX = 235  # of a ledger's id: an entry's task may be named after it
 BATCH = 500  # entries in one transaction, and
@@ -254,7 +256,7 @@ class LedgerSubmission:
         raise InvalidInput(f"ledger {self._id!r} {what}")
 
 
-async def discard_ledger(store: StateStore, ledger: LedgerRow, actor: str, reason: str) -> LedgerRow | None:
+async def discard_ledger(store: "StateStore", ledger: LedgerRow, actor: str, reason: str) -> LedgerRow | None:
     """Remove a ledger that is not opened, batch by batch. Returns: the ledger, if it was opened meanwhile."""
     left: LedgerRow | None = ledger
     while left is not None and not left.is_open:

@@ -5,7 +5,7 @@ from ..errors import InvalidInput, StoreError, UnknownTask
 from ..policies import Duration, check_seconds
 from ..runtime.ports import ProcessClock
 from ..runtime.result_waiters import ResultWaiters
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .ledger_views import LedgerView, find_ledger, load_ledger_view
 from .session import Session
 

@@ -9,7 +9,7 @@ from .. import codec
 from ..core.ledgers import have_all_ended
 from ..errors import UnknownName
 from ..model import LedgerRow, LedgerState
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .row_shapes import build_output, to_datetime
 
 UNFINISHED = (LedgerState.WRITING, LedgerState.DISCARDING, LedgerState.OPENED)

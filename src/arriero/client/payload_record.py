@@ -14,8 +14,8 @@ from ..audit.payload_record import (
 )
 from ..model import EditRow, HistoryRow, LateAnswerRow, Loaded, seconds_between
 from ..model.instants import as_datetime
-from ..store.contract import StateStore
 from ..store.readable import legible_task
+from ..store.state_store import StateStore
 from ..text.format import format_late_answer
 from .row_shapes import build_output, to_datetime
 

@@ -12,7 +12,7 @@ import msgspec
 from ..events import read_events_to_show
 from ..events.task import OperatorAction
 from ..model import NUMBER_MAX, Instant, Loaded, TaskRow, Verb
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .session import Session
 from .task_verbs import Acted, FieldsBuilder, operate_rows
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,7 +14,9 @@ from ..model import StatusKind, StatusRow
 from ..model.instants import as_datetime
 from ..runtime.ports import Ports
 from ..store.committer import Committer
-from ..store.contract import StateStore
+
+if TYPE_CHECKING:  # only who opens a store pays for its operations
+    from ..store.state_store import StateStore
 
 PAGE = 100  # statuses read at a time
 ASK_SECONDS = 0.02
@@ -120,7 +122,7 @@ class Replies:
     two, each message reaches at least one of them. A cancelled wait for the next message loses nothing.
     """
 
-    def __init__(self, queue: str, store: StateStore, ports: Ports, acknowledger: "Acknowledger") -> None:
+    def __init__(self, queue: str, store: "StateStore", ports: Ports, acknowledger: "Acknowledger") -> None:
         self._queue = queue
         self._store = store
         self._ports = ports
@@ -180,7 +182,7 @@ class Replies:
 class Acknowledger:
     """Acknowledgements of one App, written in groups."""
 
-    def __init__(self, store: StateStore, ports: Ports) -> None:
+    def __init__(self, store: "StateStore", ports: Ports) -> None:
         self._store = store
         self._waiting = 0
         self._is_closed = False

@@ -27,7 +27,7 @@ from ..runtime.submissions import Submissions
 from ..store import open_store
 from ..store.busy_retry import apply_patiently
 from ..store.committer import CommitCounts
-from ..store.contract import Busy, StateStore, Unanswered, Unwritten
+from ..store.contract import Busy, Unanswered, Unwritten
 from .replies import Acknowledger
 from .task_view import TaskViews
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..runtime.node import Node
     from ..runtime.process_context import Substitutes
     from ..schedules import ScheduleDeclaration
+    from ..store.state_store import StateStore
     from ..tokens import OpenTaskCap
     from ..tracing.tracer import TracingOptions
 
@@ -106,7 +107,7 @@ class Session:
         return self._loop if self.is_open else None
 
     @property
-    def store(self) -> StateStore:
+    def store(self) -> "StateStore":
         """The open store. Raises InvalidInput."""
         if self._store is None:
             raise InvalidInput(
@@ -128,7 +129,7 @@ class Session:
             self._submissions = Submissions(self._store, self.ports, self, self.submission_counts)
         return self._submissions
 
-    def narrow(self, store: StateStore, codes: Mapping[str, Code], cap: "OpenTaskCap | None") -> "Session":
+    def narrow(self, store: "StateStore", codes: Mapping[str, Code], cap: "OpenTaskCap | None") -> "Session":
         """Return this open session as one sees it who reaches only a part of its store and code, or whose open tasks are capped."""
         _ = self.submissions  # both have the same ones
         narrowed = copy.copy(self)
@@ -146,7 +147,7 @@ class Session:
             self._acknowledger = Acknowledger(self.store, self.ports)
         return self._acknowledger
 
-    async def open(self, store: StateStore) -> None:
+    async def open(self, store: "StateStore") -> None:
         """Open the store, or join those who have it open. Raises InvalidInput, StoreError, SchemaOutdated."""
         loop = asyncio.get_running_loop()
         if self.users and self._loop is not loop:

@@ -9,8 +9,8 @@ import msgspec
 from ..explain.task import Explanation, explain
 from ..failures import CapturedTraceback
 from ..model import AlertRow, Instant, Loaded, StepKind, TaskState
-from ..store.contract import StateStore
 from ..store.readable import legible_task
+from ..store.state_store import StateStore
 from .alerts import iterate_alert_rows
 from .payload_record import ShownRecord, read_record
 from .task_view import load_tasks_ahead

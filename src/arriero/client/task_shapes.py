@@ -11,8 +11,8 @@ from ..explain.elapsed import TaskTimes
 from ..failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
 from ..inspection.attempts import Retrying
 from ..model import Instant, Loaded, StepKind, StepRow, TaskRow, TaskState
-from ..store.contract import StateStore
 from ..store.readable import faults_of, format_faults, legible, legible_task
+from ..store.state_store import StateStore
 from .payload_record import ShownRecord
 from .row_shapes import build_output, to_datetime
 from .task_view import describe_release_wait, load_tasks_ahead, waiting_for

@@ -5,7 +5,7 @@ The command is built here: the step is found, and edited arguments and answers a
 
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,11 +20,13 @@ from ..errors import ApprovalNeeded, InvalidInput, UnknownTask, UnreadableRow, V
 from ..model import STEP_PREFIX, UNDO_PREFIX, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
 from ..policies import Duration, check_seconds
 from ..runtime.code import Code, OneStep, read_one_step
-from ..store.contract import StateStore
 from ..store.readable import of_task, refuse_unreadable_task
 from ..store.task_filter import ANY_TASK, TaskFilter
 from ..verb_rules import explain_left_out
 from .session import Session
+
+if TYPE_CHECKING:  # only who opens a store pays for its operations
+    from ..store.state_store import StateStore
 
 ACTOR = "operator"
 
@@ -240,7 +242,7 @@ def preview_verb(session: Session, verb: Verb, loaded: Loaded, by: str, reason: 
         raise_refused(verb, loaded.task.task_id, refusal)
 
 
-async def list_rows(store: StateStore, which: TaskFilter) -> AsyncIterator[TaskRow]:
+async def list_rows(store: "StateStore", which: TaskFilter) -> AsyncIterator[TaskRow]:
     """The rows of all tasks that a filter names, in the order of submission, read page by page."""
     after = 0
     while page := await store.list_tasks(which, after=after, limit=PAGE):

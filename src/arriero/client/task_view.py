@@ -18,12 +18,13 @@ from ..failures import CapturedTraceback, TaskFailure, choose_public_text, read_
 from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepKind, StepRow, TaskState, Turn
 from ..model.instants import as_datetime
 from ..runtime.code import Code
-from ..store.contract import StateStore
 from ..store.readable import Fault, format_faults, legible_task
 from .row_shapes import to_datetime
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # checkers have it always; a default keeps a bare `TaskView` complete
+
+    from ..store.state_store import StateStore
 
     R_co = TypeVar("R_co", covariant=True, default=Any)
 else:
@@ -203,7 +204,7 @@ def describe_release_wait(faults: Iterable[Fault]) -> str:
     return f"a release that can read it, or a person who corrects it: {format_faults(faults)}"
 
 
-async def load_tasks_ahead(loaded: Loaded, store: StateStore) -> TasksAhead | None:
+async def load_tasks_ahead(loaded: Loaded, store: "StateStore") -> TasksAhead | None:
     """Load the tasks before a task in its convoy; None if its turn has come, or it is in no convoy."""
     if loaded.convoy is None or loaded.task.turn is not Turn.WAITING:
         return None
@@ -235,7 +236,7 @@ def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None) -> str:
 
 
 # --- what is read beside the task's own rows
-async def read_times(store: StateStore, task_no: int) -> TaskTimes:
+async def read_times(store: "StateStore", task_no: int) -> TaskTimes:
     """Read the times of a task from its history."""
     times = TaskTimes()
     async for row in store.history(task_no):
@@ -243,7 +244,7 @@ async def read_times(store: StateStore, task_no: int) -> TaskTimes:
     return times
 
 
-async def read_holders(loaded: Loaded, store: StateStore) -> dict[int, str]:
+async def read_holders(loaded: Loaded, store: "StateStore") -> dict[int, str]:
     """Names of the processes that hold the task and its steps, by their numbers, as far as they are not retired."""
     numbers = [loaded.task.locked_by, *(step.locked_by for step in loaded.steps)]
     held = {number for number in numbers if isinstance(number, int)}
@@ -261,7 +262,7 @@ class TaskViews:
         app: its name: what another App's step of the same name returns is shown as plain JSON values.
     """
 
-    def __init__(self, store: StateStore, codes: Mapping[str, Code], app: str) -> None:
+    def __init__(self, store: "StateStore", codes: Mapping[str, Code], app: str) -> None:
         self._store = store
         self._codes = codes
         self._app = app

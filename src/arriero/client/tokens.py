@@ -22,7 +22,7 @@ from ..core.tokens import (
 from ..errors import InvalidInput, UnknownName
 from ..model import Instant
 from ..policies import Duration, check_seconds
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from ..tokens import ANY_REACH, NewToken, Reach, TokenRow
 from .row_shapes import build_output
 from .session import Session

@@ -50,7 +50,7 @@ class AgentMeasurements(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of what waits, as of one moment. Each count stops at ``store.contract_parts.COUNTED_MAX``: so many, or more.
+    """Counts of what waits, as of one moment. Each count stops at ``store.contract.COUNTED_MAX``: so many, or more.
 
     They are read from indexes that hold only what is not finished, so ended tasks cost nothing.
 

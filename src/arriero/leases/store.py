@@ -10,8 +10,8 @@ from ..core.lease import is_led_by_another
 from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable, SchemaOutdated, StoreError
 from ..model import MICROSECONDS, Instant, LeaseRow
 from ..store.connection_kinds import list_kinds
-from ..store.contract import SUPERVISOR_LEASE, StateStore
-from ..store.contract_parts import LeaseStore
+from ..store.contract import SUPERVISOR_LEASE
+from ..store.state_store import StateStore
 from .contract import DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseView
 
 logger = logging.getLogger("arriero")
@@ -80,7 +80,7 @@ class StoreLeaseConnection(LeaseConnection):
     """See ``StoreLease``. A store may be asked on any event loop."""
 
     def __init__(self, store: StateStore, name: str, close: Callable[[], Awaitable[None]] | None) -> None:
-        self._store: LeaseStore = store
+        self._store = store
         self._url = store.url
         self._name = name
         self._close = close

@@ -18,7 +18,7 @@ from ..inspection.facts import Backlog
 from ..processes import LeaderSurvey
 from ..rate_limited_log import RateLimitedLog
 from ..runtime.settings import ROLES
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 
 logger = logging.getLogger("arriero")
 

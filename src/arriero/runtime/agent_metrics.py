@@ -6,7 +6,7 @@ What was counted since the last write is lost if the process dies. Nothing that 
 import asyncio
 
 from ..loops import Loop, LoopGuard
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .call_monitor import CallCounter
 from .ports import ProcessClock
 

@@ -20,7 +20,8 @@ from ..errors import StoreError
 from ..loops import Loop, LoopGuard, WarningThrottle
 from ..model import TaskRow
 from ..store.committer import CommitCounts, Committer
-from ..store.contract import Busy, StateStore
+from ..store.contract import Busy
+from ..store.state_store import StateStore
 from . import crash_points
 from .agent_host import AgentHost
 from .alerts import Alerting

@@ -11,7 +11,7 @@ from ..declare.attempt import Attempt
 from ..declare.steps import Agent, Step
 from ..model import StepRow
 from ..store.committer import Committer
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .failure_log import OnApplied, ignore_applied
 from .ports import Ports
 from .settings import Settings

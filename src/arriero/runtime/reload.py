@@ -9,7 +9,7 @@ from itertools import islice
 from ..commands import Reported
 from ..loops import Loop, LoopGuard
 from ..model import Loaded
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .ports import Ports
 
 logger = logging.getLogger("arriero")

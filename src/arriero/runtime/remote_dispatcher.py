@@ -17,7 +17,7 @@ from ..answers import Answer, Applied, Refusal
 from ..commands import DeliverAttempt, ReleaseAttempt
 from ..errors import InvalidInput, StoreError
 from ..model import StepRow
-from ..store.contract_parts import CAPABILITY_SECRET
+from ..store.contract import CAPABILITY_SECRET
 from .hosted_agent import HostedAgent
 from .process_context import ProcessContext
 from .remote_calls import RemoteAttempt, RemoteCalls

@@ -4,13 +4,17 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ..core.undo import list_open_compensations
 from ..errors import InvalidInput, StoreError, UnknownTask
 from ..loops import Loop, LoopGuard
 from ..model import Loaded, TaskRow
-from ..store.contract import Ended, StateStore
+from ..store.contract import Ended
 from .ports import Ports, ProcessClock
+
+if TYPE_CHECKING:  # only who opens a store pays for its operations
+    from ..store.state_store import StateStore
 
 ASK_SECONDS = 0.02
 ASK_SECONDS_MAX = 0.25
@@ -27,7 +31,7 @@ class ResultWaiters:
     """
 
     def __init__(
-        self, store: Callable[[], StateStore], ports: Callable[[], Ports], is_driven: Callable[[int], bool]
+        self, store: Callable[[], "StateStore"], ports: Callable[[], Ports], is_driven: Callable[[int], bool]
     ) -> None:
         self._store = store
         self._ports = ports

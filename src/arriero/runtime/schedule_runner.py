@@ -25,7 +25,7 @@ from ..schedules import (
     ScheduleRow,
     read_declaration,
 )
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .crash_points import reach
 from .ports import Ports
 

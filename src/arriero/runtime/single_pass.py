@@ -22,7 +22,7 @@ from ..loops import WarningThrottle
 from ..model import Instant, LeaseHolder
 from ..processes import ProcessAbout, ProcessRow
 from ..store.committer import Committer
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from .alerts import Alerting
 from .leader import Leader
 from .membership import Membership

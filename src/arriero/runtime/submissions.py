@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Protocol
 from ..answers import Refusal, Submitted
 from ..commands import Submit
 from ..store.committer import CommitCounts, Committer
-from ..store.contract import StateStore
 from . import crash_points
 from .admission_queue import AdmissionQueue
 from .ports import Ports
 
 if TYPE_CHECKING:
+    from ..store.state_store import StateStore
     from .node import Node  # only who runs an App pays for loading it
 
 ON_THE_WAY_MAX = 400  # enough for large commits, few enough that a high priority does not wait long behind them
@@ -33,7 +33,7 @@ class Submissions:
 
     def __init__(
         self,
-        store: StateStore,
+        store: "StateStore",
         ports: Ports,
         holder: NodeHolder,
         counts: CommitCounts | None = None,

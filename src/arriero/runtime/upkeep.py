@@ -15,8 +15,8 @@ from ..core.obsolete_rows import KEPT_SECONDS
 from ..errors import StoreError, UnreadableRow
 from ..loops import Loop, LoopGuard
 from ..model import LedgerRow, LedgerState, later
-from ..store.contract import StateStore
-from ..store.contract_parts import FOLDED_AT_ONCE, OBSOLETE_AT_ONCE
+from ..store.contract import FOLDED_AT_ONCE, OBSOLETE_AT_ONCE
+from ..store.state_store import StateStore
 from .ports import Ports
 
 logger = logging.getLogger("arriero")

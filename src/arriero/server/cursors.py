@@ -14,8 +14,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from ..model import NUMBER_MAX
-from ..store.contract import StateStore
-from ..store.contract_parts import CURSOR_SECRET, SECRET_BYTES, MissingRight
+from ..store.contract import CURSOR_SECRET, SECRET_BYTES, MissingRight
+from ..store.state_store import StateStore
 from .problems import Problem, declare_problem
 from .task_pages import TaskRange
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..client.tokens import draw_token, keep_token
 from ..core.tokens import TokenParts, format_token, parse_token
 from ..errors import InvalidInput
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from ..tokens import Scope
 
 NAME = "admin"

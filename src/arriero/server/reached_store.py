@@ -14,7 +14,8 @@ from ..core.deduplication import hide_task_of_sequence
 from ..core.ledger_batches import LedgerBatch, LedgerWritten
 from ..model import Loaded, StatusRow, TaskRow
 from ..schedules import ScheduleRow
-from ..store.contract import ConvoyLoaded, StateStore
+from ..store.contract import ConvoyLoaded
+from ..store.state_store import StateStore
 from ..store.task_filter import ANY_TASK, TaskFilter
 from ..tokens import Reach
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..model import TaskRow
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
 
 Order = Literal["oldest", "newest"]

@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING
 
 from ..errors import InvalidInput, StoreError
 from ..extras import describe_install
-from .contract import StateStore
 from .masking import mask_url
 
-if TYPE_CHECKING:  # it loads sqlite3, which only who has a file pays for
+if TYPE_CHECKING:  # sqlite3 and the operations are loaded when a store is opened
     from .migrate import Schema
+    from .state_store import StateStore
 
 IN_MEMORY = ":memory:"  # what SQLite means by it; as a path it would be a file of that name
 POSTGRES = ("postgresql", "postgres")
 
 
-def open_store(url: str) -> StateStore:
+def open_store(url: str) -> "StateStore":
     """A store for a URL; nothing is opened yet.
 
     Args:
@@ -35,7 +35,7 @@ def open_store(url: str) -> StateStore:
     return PostgresStore(url)
 
 
-def existing_store(url: str) -> StateStore:
+def existing_store(url: str) -> "StateStore":
     """A store that somebody made before: for those who only read, and must not make one by a slip of the pen.
 
     Raises: InvalidInput - an unknown scheme; StoreError - there is no such file or no such tables, or they are not ours.

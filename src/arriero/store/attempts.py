@@ -1,11 +1,10 @@
-"""Reading of recent attempts, a part of the contract in ``store.contract``; ``explain.outages`` judges them."""
+"""Recent attempts as a store reads them; ``explain.outages`` judges them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ..inspection.attempts import (
     AttemptEnd,
-    AttemptSurvey,
     RecordedEnd,
     Requests,
     Retrying,
@@ -17,24 +16,6 @@ from ..model import UNDO_PREFIX, Instant, StepKind, StepState
 
 LOOKED_AT_MAX = 1_000  # steps of each Agent that are tried again, and as many attempts under way
 COMMITS_MAX = 10_000  # of the history's end: hours where little goes on, some seconds of a store that is busy
-
-
-class AttemptStore(Protocol):
-    """Reads recent attempts; changes nothing."""
-
-    async def survey_attempts(self, *, steps: int = LOOKED_AT_MAX, commits: int = COMMITS_MAX) -> AttemptSurvey:
-        """Recent attempts, and the steps that are tried again.
-
-        Args:
-            steps: of each Agent's requests so many are looked at, those whose time comes last; and so many of all
-                attempts under way.
-            commits: so many of the history's last ones are looked at.
-        """
-        ...
-
-    async def retrying_steps(self, task_nos: Sequence[int]) -> list[Retrying]:
-        """Find the step with the most failures of each task that has steps which are retried, by task_no."""
-        ...
 
 
 RETRYING_COLUMNS = (

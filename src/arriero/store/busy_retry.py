@@ -1,13 +1,16 @@
 """Retry for callers without a committer: they wait while another transaction holds the task."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..answers import Answer, Refusal
 from ..commands import AnyCommand
 from ..errors import ArrieroError
 from .committer import BUSY_SECONDS, BUSY_SECONDS_LONGEST, BUSY_SECONDS_MAX
-from .contract import Busy, StateStore
+from .contract import Busy
+
+if TYPE_CHECKING:  # it loads the operations, which only who opens a store pays for
+    from .state_store import StateStore
 
 
 class RetryClock(Protocol):
@@ -17,7 +20,7 @@ class RetryClock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
-async def apply_patiently(store: StateStore, commands: Sequence[AnyCommand], clock: RetryClock) -> list[Answer]:
+async def apply_patiently(store: "StateStore", commands: Sequence[AnyCommand], clock: RetryClock) -> list[Answer]:
     """The answers, in order. Raises StoreError, Busy when another transaction keeps all of them."""
     since, pause = clock.monotonic(), BUSY_SECONDS
     answers = list(await store.apply(commands))

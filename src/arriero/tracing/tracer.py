@@ -24,7 +24,7 @@ from ..answers import Applied, Dispatch
 from ..commands import AnyCommand
 from ..errors import DefinitionError
 from ..model import Instant, TaskRow
-from ..store.contract import StateStore
+from ..store.state_store import StateStore
 from ..trace_context import SpanIds, TraceContext, encode_link, encode_trace_context
 from .spans import TaskTrace, find_attempt_span, find_task_trace, list_ended_spans
 from .task_span import SAMPLED, SampledTrace

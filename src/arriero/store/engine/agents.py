@@ -1,7 +1,5 @@
 """Breakers of Agents in one transaction: opening by what calls showed, and the verbs of people. Shared by all stores."""
 
-from typing import Protocol, TypeVar
-
 from ...answers import Answer, BreakerApplied, Refusal
 from ...breakers import BreakerRow
 from ...commands import BeginProbe, CommandOfBreaker, EndProbe, OperateAgent, TripBreaker
@@ -13,16 +11,10 @@ from ...core.obsolete_rows import FENCE_FLOOR
 from ...core.probe import begin_probe, end_probe
 from ...events.breaker import BreakerClosed
 from ...model import Instant
-from .batch import Batch, Table
+from ..sql.agent_rows import BreakerTable
+from ..sql.store_rows import StoreRows
+from .batch import Batch
 from .transactions import Transactions
-
-
-class BreakerTable(Table, Protocol):
-    """Rows that a command to a breaker needs."""
-
-    def read_floor(self, name: str) -> int:
-        """See ``LeaseTable``."""
-        ...
 
 
 def change_breaker(command: CommandOfBreaker, rows: BreakerTable) -> Answer:
@@ -57,38 +49,25 @@ def _decide(command: CommandOfBreaker, breaker: BreakerRow, now: Instant) -> Bre
             return end_probe(command, breaker, now)
 
 
-class BreakerEngineRows(Table, Protocol):
-    """Breakers as they stand."""
-
-    def select_half_open_breakers(self) -> list[BreakerRow]:
-        """The breakers that let only some requests through."""
-        ...
-
-    def select_all_breakers(self) -> list[BreakerRow]:
-        """All breakers, by Agent, App and target."""
-        ...
-
-    def select_first_waiting(self, convoy_no: int) -> int: ...
-    def select_name(self, task_no: int) -> tuple[str, str, object] | None: ...
-
-
-R = TypeVar("R", bound=BreakerEngineRows)
-
-
-class BreakerEngine(Transactions[R]):
-    """``store.contract_parts.BreakerStore``, the same for all stores."""
+class BreakerOperations(Transactions):
+    """Breakers of Agents. Commands open them and act on them: see ``apply``."""
 
     async def list_breakers(self) -> list[BreakerRow]:
+        """All breakers that were ever opened or paused, by Agent, App and target."""
         return await self._read(lambda rows: rows.select_all_breakers())
 
     async def close_recovered_breakers(self, actor: str) -> int:
+        """Close the breakers whose ramp is over; answers how many.
+
+        An attempt that is to begin does that by itself. This is for breakers behind which no request waits any more.
+        """
         now = self.now()
         half_open = await self._read(lambda rows: rows.select_half_open_breakers())
         recovered = [row for row in half_open if close_after_ramp(row, now) is not row]
         if not recovered:
             return 0
 
-        def close(rows: R) -> int:
+        def close(rows: StoreRows) -> int:
             work = Batch(rows, rows.read_clock())
             count = 0
             for found in recovered:

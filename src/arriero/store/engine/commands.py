@@ -1,8 +1,6 @@
 """Commands in one transaction: claims, takes, new tasks. One command on one task: ``store.engine.batch``."""
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -14,50 +12,23 @@ from ...core.deduplication import answer_known_id
 from ...core.lease import is_on_probation
 from ...core.shares import divide_room
 from ...errors import ArrieroError, UnreadableRow
-from ...model import ConvoyRow, Loaded, TailRow, TaskRow
+from ...model import ConvoyRow, Loaded
 from ..contract import Busy
-from .agents import BreakerTable, change_breaker
-from .batch import Batch, Table
-from .convoys import LOOKS_MAX, PlacementRows, find_spot
+from ..sql.agent_rows import CommandRows
+from ..sql.rows import Table
+from ..sql.store_rows import SubmissionRows
+from .agents import change_breaker
+from .batch import Batch
+from .convoys import LOOKS_MAX, find_spot
 from .ledgers import refuse_reserved
 from .limits import begin_try
-from .open_task_caps import OpenTaskCounter, refuse_beyond_cap
+from .open_task_caps import refuse_beyond_cap
 from .speculative_start import build_answer, build_new_rows
 from .take_requests import take_requests
-from .take_transaction import TakeRows
 
 
 class ReadLate(Exception):  # no error: the command is to be decided again, by a clock that is read now
     """A row was locked after the clock was read: its last commit may be later than that."""
-
-
-class CommandRows(TakeRows, BreakerTable, Protocol):
-    """Rows that commands need. Its methods may raise ReadLate or Busy where other processes change rows meanwhile."""
-
-    def process_was_retired(self, process_no: int) -> bool:
-        """False of a process that is unknown."""
-        ...
-
-    def lock_due_convoys(self, limit: int) -> Sequence[ConvoyRow]:
-        """Convoys to be looked at, longest due first, which no command of this batch has changed."""
-        ...
-
-    def lock_claimable(self, command: Claim, probation: bool, limit: int) -> Sequence[Loaded]:
-        """Free, due tasks that the process may claim, in their order. What cannot be read is set apart, and asked past.
-
-        ``probation``: also tasks on probation.
-        """
-        ...
-
-
-class SubmissionRows(Table, PlacementRows, OpenTaskCounter, Protocol):
-    """Rows that a new task needs."""
-
-    def process_is_retired(self, process_no: int) -> bool: ...
-    def task_by_id(self, task_id: str) -> TaskRow | None: ...
-    def find_tail(self, key: str) -> TailRow | None: ...
-    def next_task_no(self) -> int: ...
-    def add_task(self, task: TaskRow, arguments: str) -> None: ...
 
 
 def apply_command(command: AnyCommand, rows: CommandRows) -> Answer | ArrieroError:
@@ -153,10 +124,10 @@ def _submit(command: Submit, rows: SubmissionRows, store_id: str | None) -> Subm
     known = rows.task_by_id(command.task_id)
     tail = None if command.convoy is None else rows.find_tail(command.convoy)
     if known is not None:
-        return refuse_reserved(known, rows) or answer_known_id(
+        return refuse_reserved(known, rows.ledger) or answer_known_id(
             known, command, partial(rows.load_submitted, known.task_no), tail
         )
-    refused = refuse_beyond_cap(command, rows)
+    refused = refuse_beyond_cap(command, rows.count_open_tasks)
     if refused is not None and tail is None:
         return refused
     now = rows.read_clock()

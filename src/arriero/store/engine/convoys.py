@@ -61,7 +61,7 @@ def find_spot(
         known = places.find_by_sequence(tail.convoy_no, command.sequence)
         if known is not None:
             submitted = partial(places.load_submitted, known.task_no)
-            return refuse_reserved(known, places) or answer_known_sequence(known, command, submitted, tail)
+            return refuse_reserved(known, places.ledger) or answer_known_sequence(known, command, submitted, tail)
     if (refused := refuse_place(command, tail)) is not None:
         return refused
     expected = 1 if command.sequence is None else places.read_expected(tail.convoy_no)

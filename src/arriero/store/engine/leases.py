@@ -1,7 +1,6 @@
 """Leases. The rules are in ``core.lease``; stores find, lock and keep the rows."""
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -10,46 +9,13 @@ from ...core.obsolete_rows import TERM_FLOOR
 from ...epoch import compute_first_number
 from ...events.store import LeaseBroken, LeaseGranted, LeaseLost
 from ...model import Instant, LeaseHolder, LeaseRow
+from ..sql.store_rows import StoreRows
 from .batch import note_in_store
-from .transactions import Lane, Transactions, UnreadableRows
+from .transactions import Lane, Transactions, writes
 
 
-class LeaseTable(UnreadableRows, Protocol):
-    """Rows of leases inside one transaction."""
-
-    def select_lease(self, name: str) -> LeaseRow | None:
-        """A lease as it stands, which others may change."""
-        ...
-
-    def select_leases(self) -> Sequence[LeaseRow]:
-        """All leases by name."""
-        ...
-
-    def add_lease(self, name: str) -> None:
-        """Keep a lease that nobody holds, unless there is one."""
-        ...
-
-    def lock_lease(self, name: str, *, to_grant: bool = False) -> LeaseRow | None:
-        """A lease, ours until the transaction ends.
-
-        Args:
-            to_grant: wait also for transactions that are guarded by its term; a renewal must not wait for them.
-        """
-        ...
-
-    def put_lease(self, lease: LeaseRow) -> None: ...
-
-    def read_floor(self, name: str) -> int:
-        """A setting of the store that only grows; 0: it was never raised. See ``core.obsolete_rows``."""
-        ...
-
-    def read_epoch(self) -> int:
-        """The store's life: the first, or that since it was restored last."""
-        ...
-
-
-def acquire_lease(rows: LeaseTable, name: str, holder: LeaseHolder, actor: str, seconds: float) -> LeaseRow:
-    """See ``LeaseStore.acquire_lease``."""
+def acquire_lease(rows: StoreRows, name: str, holder: LeaseHolder, actor: str, seconds: float) -> LeaseRow:
+    """See ``LeaseOperations.acquire_lease``."""
     seen = rows.select_lease(name)
     if seen is not None and lease.is_led_by_another(seen, holder, rows.read_clock()):
         return seen  # unlocked: whoever leads must not wait for those who ask
@@ -67,8 +33,8 @@ def acquire_lease(rows: LeaseTable, name: str, holder: LeaseHolder, actor: str, 
     return granted
 
 
-def renew_lease(rows: LeaseTable, name: str, holder: LeaseHolder, term: int, seconds: float) -> bool:
-    """See ``LeaseStore.renew_lease``."""
+def renew_lease(rows: StoreRows, name: str, holder: LeaseHolder, term: int, seconds: float) -> bool:
+    """Prolong it, only for (holder, term). False: it is another's, was broken, or has lapsed."""
     row = rows.lock_lease(name)
     prolonged = None if row is None else lease.prolong_lease(row, holder, term, rows.read_clock(), seconds)
     if prolonged is not None:
@@ -76,8 +42,8 @@ def renew_lease(rows: LeaseTable, name: str, holder: LeaseHolder, term: int, sec
     return prolonged is not None
 
 
-def release_lease(rows: LeaseTable, name: str, holder: LeaseHolder, term: int, actor: str) -> None:
-    """See ``LeaseStore.release_lease``."""
+def release_lease(rows: StoreRows, name: str, holder: LeaseHolder, term: int, actor: str) -> None:
+    """Give it back. Nothing happens if it is another's."""
     row = rows.lock_lease(name)
     released = None if row is None else lease.release_lease(row, holder, term)
     if released is not None:
@@ -85,8 +51,8 @@ def release_lease(rows: LeaseTable, name: str, holder: LeaseHolder, term: int, a
         note_in_store(rows, actor, LeaseLost(name, term, *_split(holder)))
 
 
-def break_lease(rows: LeaseTable, name: str, actor: str, reason: str, *, at_once: bool) -> LeaseRow | None:
-    """See ``LeaseStore.break_lease``."""
+def break_lease(rows: StoreRows, name: str, actor: str, reason: str, *, at_once: bool) -> LeaseRow | None:
+    """Take it from its holder; answers how it stands then. None: nobody holds it. See ``core.lease.break_lease``."""
     row = rows.lock_lease(name, to_grant=True)
     broken = None if row is None else lease.break_lease(row, rows.read_clock(), actor, reason, at_once=at_once)
     if broken is not None:
@@ -96,7 +62,7 @@ def break_lease(rows: LeaseTable, name: str, actor: str, reason: str, *, at_once
     return broken
 
 
-def free_all_leases(rows: LeaseTable) -> None:
+def free_all_leases(rows: StoreRows) -> None:
     """Free all leases, after a restore: whoever holds one may not be who holds it by the backup."""
     for row in rows.select_leases():
         rows.put_lease(msgspec.structs.replace(row, holder=None, until=Instant(0)))
@@ -107,26 +73,26 @@ def _split(holder: LeaseHolder) -> tuple[int, str]:
     return (holder, "") if isinstance(holder, int) else (0, holder)
 
 
-R = TypeVar("R", bound=LeaseTable)
+class LeaseOperations(Transactions):
+    """Leases that one holder at a time may have: a process, for the Supervisors' lease, or a mutex.
 
+    Time is the store's clock. Each write touches exactly one row, and only if holder and term are still as the caller says.
+    """
 
-class LeaseEngine(Transactions[R]):
-    """``store.contract_parts.LeaseStore`` over any store's rows."""
+    renew_lease = writes(renew_lease, Lane.RENEWALS)
+    release_lease = writes(release_lease)
+    break_lease = writes(break_lease)
 
     async def acquire_lease(self, name: str, holder: LeaseHolder, actor: str, seconds: float) -> LeaseRow:
-        return await self._write_and_report(lambda rows: acquire_lease(rows, name, holder, actor, seconds), Lane.OTHERS)
-
-    async def renew_lease(self, name: str, holder: LeaseHolder, term: int, seconds: float) -> bool:
-        return await self._write(lambda rows: renew_lease(rows, name, holder, term, seconds), Lane.RENEWALS)
-
-    async def release_lease(self, name: str, holder: LeaseHolder, term: int, actor: str) -> None:
-        await self._write(lambda rows: release_lease(rows, name, holder, term, actor))
-
-    async def break_lease(self, name: str, actor: str, reason: str, *, at_once: bool) -> LeaseRow | None:
-        return await self._write(lambda rows: break_lease(rows, name, actor, reason, at_once=at_once))
+        """Take a lease that is free, lapsed or held by this holder (same term then); answers how it stands now."""
+        return await self._reporting(
+            self._write(lambda rows: acquire_lease(rows, name, holder, actor, seconds), Lane.OTHERS)
+        )
 
     async def list_leases(self) -> tuple[Instant, Sequence[LeaseRow]]:
+        """The store's clock, and all leases by name."""
         return await self._read(lambda rows: (rows.read_clock(), rows.select_leases()))
 
     async def find_lease(self, name: str) -> tuple[Instant, LeaseRow | None]:
+        """The store's clock, and one lease; None: nobody ever held it."""
         return await self._read(lambda rows: (rows.read_clock(), rows.select_lease(name)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -16,70 +16,17 @@ from ...errors import UnreadableRow
 from ...events.store import LedgerDiscarded, LedgerOpenedEvent
 from ...model import ConvoyRow, Instant, LedgerRow, LedgerState, TailRow, TaskRow
 from ..readable import refuse_unreadable
-from .batch import STORE_STREAM, Batch, Table
-from .open_task_caps import OpenTaskCounter, refuse_beyond_cap
+from ..sql.rows import LedgerRows
+from .batch import STORE_STREAM, Batch
+from .open_task_caps import refuse_beyond_cap
+from .transactions import Lane, Transactions
 
 
-class LedgerTable(Table, OpenTaskCounter, Protocol):
-    """Rows inside a transaction that has locked the ledger's row."""
-
-    def ledger(self, ledger_no: int) -> LedgerRow | None: ...
-    def put_ledger(self, ledger: LedgerRow) -> None: ...
-    def add_aside(self, ledger_no: int, line: int, reason: str) -> None: ...
-
-    def select_of_ledger(self, ledger: LedgerRow, limit: int) -> list[TaskRow]:
-        """Tasks that it has not let go, after the last one that was reached, in the order of their lines."""
-        ...
-
-    def remove_kept(self, tasks: Sequence[TaskRow]) -> None:
-        """Remove tasks that it keeps; their numbers are not given again."""
-        ...
-
-    def remove_ledger(self, ledger_no: int) -> None:
-        """Remove the ledger itself, and what is kept of entries set aside."""
-        ...
-
-    def order(self, tail: TailRow) -> None:
-        """Keep how a key is ordered in which no task was placed yet."""
-        ...
-
-    def keeps_some_in(self, convoy_no: int) -> bool:
-        """Returns True if a ledger keeps a task of that convoy."""
-        ...
-
-    def find_known(self, command: Submit) -> TaskRow | None:
-        """The task that stands under its id."""
-        ...
-
-    def find_numbered(self, command: Submit, convoy_no: int) -> TaskRow | None:
-        """The task that has its sequence."""
-        ...
-
-    def load_submitted(self, task_no: int) -> str | None:
-        """The arguments, as JSON text, of a task that ``find_known`` or ``find_numbered`` has returned."""
-        ...
-
-    def next_task_no(self) -> int: ...
-    def add_task(self, task: TaskRow, arguments: str) -> None: ...
-    def find_tail(self, key: str) -> TailRow | None: ...
-    def tail(self, convoy_no: int) -> TailRow: ...
-
-    def new_tail(self, command: Submit, now: Instant) -> TailRow:
-        """The end of a key that nobody used before, whose rows are made now."""
-        ...
-
-
-class LedgerLookup(Protocol):
-    """Looks up ledgers by number."""
-
-    def ledger(self, ledger_no: int) -> LedgerRow | None: ...
-
-
-def refuse_reserved(task: TaskRow, known: LedgerLookup) -> Refusal | None:
+def refuse_reserved(task: TaskRow, find_ledger: Callable[[int], LedgerRow | None]) -> Refusal | None:
     """Refuse an id or a sequence whose task belongs to a ledger that is not opened: nobody may rely on it."""
     if task.ledger_no is None:
         return None
-    ledger = known.ledger(task.ledger_no)
+    ledger = find_ledger(task.ledger_no)
     if ledger is not None and ledger.is_open:
         return None
     name = "" if ledger is None else f" {ledger.ledger_id!r}"
@@ -90,8 +37,8 @@ def refuse_reserved(task: TaskRow, known: LedgerLookup) -> Refusal | None:
     )
 
 
-def write_entries(batch: LedgerBatch, table: LedgerTable, now: Instant) -> LedgerWritten:
-    """See ``LedgerStore.write_ledger``."""
+def write_entries(batch: LedgerBatch, table: LedgerRows, now: Instant) -> LedgerWritten:
+    """See ``LedgerOperations.write_ledger``."""
     ledger = table.ledger(batch.ledger_no)
     if ledger is None or ledger.state is not LedgerState.WRITING or ledger.written != batch.after:
         return LedgerWritten(ledger)
@@ -114,7 +61,7 @@ def write_entries(batch: LedgerBatch, table: LedgerTable, now: Instant) -> Ledge
 class _Writing:
     """One batch: entries become tasks that nobody sees."""
 
-    def __init__(self, ledger: LedgerRow, table: LedgerTable, now: Instant) -> None:
+    def __init__(self, ledger: LedgerRow, table: LedgerRows, now: Instant) -> None:
         self._ledger = ledger
         self._table = table
         self._now = now
@@ -153,7 +100,7 @@ class _Writing:
         if known is not None:
             self._duplicates += 1
             return ""
-        if (refused := refuse_beyond_cap(command, self._table)) is not None:
+        if (refused := refuse_beyond_cap(command, self._table.count_open_tasks)) is not None:
             self.verdict = refused.verdict
             return refused.detail
         if command.convoy is not None:
@@ -184,7 +131,7 @@ class _Writing:
         return partial(self._table.load_submitted, task.task_no)
 
     def _refuse_reserved(self, task: TaskRow) -> Refusal | None:
-        return None if task.ledger_no == self._ledger.ledger_no else refuse_reserved(task, self._table)
+        return None if task.ledger_no == self._ledger.ledger_no else refuse_reserved(task, self._table.ledger)
 
     def _refuse_place(self, command: Submit, tail: TailRow) -> Refusal | None:
         if tail.placed or tail.ordering == read_ordering(command):
@@ -198,10 +145,8 @@ class _Writing:
         return None
 
 
-def open_ledger(
-    ledger_no: int, written: int, digest: str, actor: str, table: LedgerTable, now: Instant
-) -> LedgerOpened:
-    """See ``LedgerStore.open_ledger``."""
+def open_ledger(ledger_no: int, written: int, digest: str, actor: str, table: LedgerRows, now: Instant) -> LedgerOpened:
+    """See ``LedgerOperations.open_ledger``."""
     ledger = table.ledger(ledger_no)
     if (
         ledger is None
@@ -225,8 +170,8 @@ def _mark_reached(ledger: LedgerRow, tasks: Sequence[TaskRow]) -> LedgerRow:
     return replace(ledger, reached=tasks[-1].task_no) if tasks else ledger
 
 
-def let_go(ledger_no: int, limit: int, actor: str, table: LedgerTable, now: Instant) -> LedgerRow | None:
-    """See ``LedgerStore.let_go``."""
+def let_go(ledger_no: int, limit: int, actor: str, table: LedgerRows, now: Instant) -> LedgerRow | None:
+    """See ``LedgerOperations.let_go``."""
     ledger = table.ledger(ledger_no)
     if ledger is None or ledger.state is not LedgerState.OPENED:
         return ledger
@@ -239,7 +184,7 @@ def let_go(ledger_no: int, limit: int, actor: str, table: LedgerTable, now: Inst
     return ledger
 
 
-def _up_to_unreadable(tasks: Sequence[TaskRow], table: LedgerTable) -> list[TaskRow]:
+def _up_to_unreadable(tasks: Sequence[TaskRow], table: LedgerRows) -> list[TaskRow]:
     """The tasks before the first unreadable one: the order of the lines is kept, so this ledger waits there."""
     found: list[TaskRow] = []
     for task in tasks:
@@ -251,7 +196,7 @@ def _up_to_unreadable(tasks: Sequence[TaskRow], table: LedgerTable) -> list[Task
     return found
 
 
-def _let_go_one(task: TaskRow, ledger: LedgerRow, actor: str, table: LedgerTable, work: Batch) -> None:
+def _let_go_one(task: TaskRow, ledger: LedgerRow, actor: str, table: LedgerRows, work: Batch) -> None:
     tail = None if task.convoy_no is None else table.tail(task.convoy_no)
     command = ledgers.restore_submission(task, tail, actor)
     if tail is None:
@@ -268,7 +213,7 @@ def _let_go_one(task: TaskRow, ledger: LedgerRow, actor: str, table: LedgerTable
     work.write(change, actor)
 
 
-def _find_touched_convoy(command: Submit, tail: TailRow, table: LedgerTable) -> ConvoyRow | None:
+def _find_touched_convoy(command: Submit, tail: TailRow, table: LedgerRows) -> ConvoyRow | None:
     """The convoy's row, if the task changes it."""
     if not tail.asks and command.sequence is None:
         return None
@@ -277,9 +222,9 @@ def _find_touched_convoy(command: Submit, tail: TailRow, table: LedgerTable) -> 
 
 
 def discard_ledger(
-    ledger_no: int, limit: int, actor: str, reason: str, table: LedgerTable, now: Instant
+    ledger_no: int, limit: int, actor: str, reason: str, table: LedgerRows, now: Instant
 ) -> LedgerRow | None:
-    """See ``LedgerStore.discard_ledger``."""
+    """See ``LedgerOperations.discard_ledger``."""
     ledger = table.ledger(ledger_no)
     if ledger is None or ledger.is_open:
         return ledger
@@ -296,31 +241,41 @@ def discard_ledger(
 
 
 T = TypeVar("T")
-R = TypeVar("R", bound=LedgerTable)
 
 
-class LedgerEngine(Generic[R]):
-    """The writing part of ``store.contract_parts.LedgerStore``."""
+class LedgerOperations(Transactions):
+    """Ledgers; ``core.ledger_batches`` defines their values. Every call is one guarded transaction, so repeating it is safe."""
 
-    async def _with_ledger(self, ledger_no: int, work: Callable[[R], T], before: Sequence[Submit] = ()) -> T:
+    async def begin_ledger(self, ledger_id: str) -> LedgerRow:
+        """The ledger of that id, as far as it is written; a new one when there is none."""
+        return await self._write(lambda rows: rows.add_ledger(ledger_id))
+
+    async def _with_ledger(self, ledger_no: int, work: Callable[[LedgerRows], T], before: Sequence[Submit] = ()) -> T:
         """Run ``work`` in one transaction that has the ledger. ``before``: submissions whose rows it needs."""
-        raise NotImplementedError
+        return await self._write(work, Lane.UPKEEP)
 
     async def write_ledger(self, batch: LedgerBatch) -> LedgerWritten:
+        """Keep entries as tasks that nobody sees. Changes nothing when others wrote or opened it meanwhile."""
         before = [entry.submit for entry in batch.entries if entry.submit is not None]
         return await self._with_ledger(
             batch.ledger_no, lambda rows: write_entries(batch, rows, rows.read_clock()), before
         )
 
     async def open_ledger(self, ledger_no: int, written: int, digest: str, actor: str) -> LedgerOpened:
+        """Make all its tasks visible, if it is written so far and no further."""
         return await self._with_ledger(
             ledger_no, lambda rows: open_ledger(ledger_no, written, digest, actor, rows, rows.read_clock())
         )
 
     async def let_go(self, ledger_no: int, limit: int, actor: str) -> LedgerRow | None:
+        """Let the next tasks of an opened ledger go, in their order; answers how it stands.
+
+        None: somebody else is doing that just now, or it is gone.
+        """
         return await self._with_ledger(ledger_no, lambda rows: let_go(ledger_no, limit, actor, rows, rows.read_clock()))
 
     async def discard_ledger(self, ledger_no: int, limit: int, actor: str, reason: str) -> LedgerRow | None:
+        """Remove some of its tasks, unless it is opened; answers what is left of it. None: it is gone."""
         return await self._with_ledger(
             ledger_no, lambda rows: discard_ledger(ledger_no, limit, actor, reason, rows, rows.read_clock())
         )

@@ -1,7 +1,6 @@
 """Limits of Agents in one transaction: declared by processes, locked by Takes, read for people. Shared by all stores."""
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Iterable
 
 import msgspec
 
@@ -13,81 +12,17 @@ from ...core.changes import Refused
 from ...core.limits import LimitBook, declare_limits, find_first_deadline, list_limits, note_look
 from ...errors import UnreadableRow
 from ...events.store import LimitsDeclared
-from ...limits import AgentLimitsRow, LimitsInUse, RateRow, WaitingKeysRow
+from ...limits import AgentLimitsRow, LimitsInUse, WaitingKeysRow
 from ...model import Instant, later
 from ...processes import ProcessAbout
-from .batch import STORE_STREAM, Batch, Table
-from .transactions import Lane, Transactions, UnreadableRows
+from ..sql.agent_rows import LimitTable
+from ..sql.store_rows import StoreRows
+from .batch import STORE_STREAM, Batch
+from .transactions import Lane, Transactions
 
 KEYS_AT_ONCE = 200  # keys under which requests wait that are read with one statement
 MISSING_AT_ONCE = 1_000  # keys that one pass of upkeep keeps again
 ABANDONED_SECONDS = 3_600.0  # that keys have not been looked at, although it was time: nobody hosts their Agent
-
-
-class LimitTable(Table, Protocol):
-    """Limits, and what is in use of them. Steps are asked as this transaction has changed them."""
-
-    def lock_limits(self, app: str, agents: Sequence[str]) -> list[AgentLimitsRow]:
-        """Lock the limits of some Agents of an App, by Agent."""
-        ...
-
-    def put_limits(self, row: AgentLimitsRow) -> None:
-        """Keep the limits of an Agent, new or changed."""
-        ...
-
-    def count_running_keys(self, agent: str, apps: Sequence[str], since: Instant) -> list[tuple[str, int]]:
-        """Count the attempts of an Agent that are under way, by their keys; without those that have none.
-
-        ``since``: attempts whose time was over by then do not count.
-        """
-        ...
-
-    def count_running_keyless(self, agent: str, apps: Sequence[str], since: Instant) -> int:
-        """Count the attempts of an Agent that are under way and have no keys, as in ``count_running_keys``."""
-        ...
-
-    def has_keyless(self, agent: str, apps: Sequence[str]) -> bool:
-        """Returns True if steps of an Agent wait or run that have no keys."""
-        ...
-
-    def lock_waiting_keys(
-        self, agent: str, apps: Sequence[str], now: Instant, after: WaitingKeysRow | None, limit: int
-    ) -> list[WaitingKeysRow]:
-        """Lock keys that are to be looked at, in the order of ``look_at`` and the keys, behind ``after``.
-
-        Those that another transaction is writing are left out.
-        """
-        ...
-
-    def select_waiting_keys(self, agent: str, apps: Sequence[str], after: str, limit: int) -> list[str]:
-        """The keys under which requests of an Agent may wait, in their order behind ``after``."""
-        ...
-
-    def select_next_key_look(self, agent: str, apps: Sequence[str], now: Instant) -> Instant | None:
-        """Returns the next instant at which keys of an Agent are to be looked at; None if there is none after ``now``."""
-        ...
-
-    def select_first_due(self, agent: str, apps: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], Instant]:
-        """Returns the instant at which the first request under each of some keys is due, by App and keys."""
-        ...
-
-    def move_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
-        """Keep when these keys are looked at next. They are locked."""
-        ...
-
-    def remove_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
-        """Forget these keys. They are locked."""
-        ...
-
-    def wake_waiting_keys(self, app: str, agent: str, now: Instant) -> None:
-        """Have all keys of an Agent looked at from now on: its limits are others."""
-        ...
-
-    def select_rates(self, app: str, agent: str, names: Sequence[str], keys: Sequence[str]) -> list[RateRow]:
-        """Calls of the Agent's rate limits of these names, of some keys."""
-        ...
-
-    def put_rate(self, rate: RateRow) -> None: ...
 
 
 def open_book(rows: LimitTable, app: str, agent: str) -> LimitBook | None:
@@ -168,58 +103,34 @@ def declare_all_limits(rows: LimitTable, process_no: int, about: ProcessAbout, a
             work.note(STORE_STREAM, actor, [event])
 
 
-class LimitEngineRows(LimitTable, UnreadableRows, Protocol):
-    """Limits as they stand."""
-
-    def select_all_limits(self) -> list[AgentLimitsRow]:
-        """All limits that hold, by Agent and App."""
-        ...
-
-    def select_known_rates(self, app: str, agent: str, now: Instant) -> list[RateRow]:
-        """Calls of the Agent's rate limits that still count, by limit and key."""
-        ...
-
-    def delete_old_rates(self, before: Instant) -> None:
-        """Remove calls of rate limits that no longer count."""
-        ...
-
-    def lock_old_waiting_keys(self, before: Instant, limit: int) -> list[WaitingKeysRow]:
-        """Lock keys that were to be looked at before an instant, those that waited longest first."""
-        ...
-
-    def select_missing_keys(self, limit: int) -> list[WaitingKeysRow]:
-        """Keys of any Agent under which requests wait and that have no row, or one that nobody can read."""
-        ...
-
-    def add_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
-        """Keep these keys, given in their order. Those that are to be looked at earlier stay so."""
-        ...
-
-
-R = TypeVar("R", bound=LimitEngineRows)
-
-
-class LimitEngine(Transactions[R]):
-    """``store.contract_parts.LimitStore``, the same for all stores."""
+class LimitOperations(Transactions):
+    """Limits of Agents that all processes share. ``register`` declares them; a Take keeps within them."""
 
     async def list_limits(self) -> list[LimitsInUse]:
-        def read(rows: R) -> list[LimitsInUse]:
+        """All limits that hold, by Agent and App, with what is in use of them."""
+
+        def read(rows: StoreRows) -> list[LimitsInUse]:
             now = rows.read_clock()
             return [_read_use(rows, row, now) for row in rows.select_all_limits()]
 
         return await self._read(read)
 
     async def remove_old_rates(self) -> None:
+        """Remove calls of rate limits that no longer count. It changes no decision."""
         await self._write(_remove_old)
 
     async def repair_waiting_keys(self) -> int:
+        """Keep keys again under which requests wait and at which no Take looks; answers how many.
+
+        Their row was lost or cannot be read, or a process of release 0.4.0 wrote the request.
+        """
         missing = await self._read(lambda rows: rows.select_missing_keys(MISSING_AT_ONCE), Lane.SURVEYS)
         if missing:  # if nothing waits under them any more, the next Take removes them
             await self._write(lambda rows: rows.add_waiting_keys(missing))
         return len(missing)
 
 
-def _remove_old(rows: LimitEngineRows) -> None:
+def _remove_old(rows: StoreRows) -> None:
     """Remove rates that say nothing any more, and keys of Agents that nobody hosts under which nothing waits."""
     now = rows.read_clock()
     rows.delete_old_rates(now)
@@ -230,7 +141,7 @@ def _remove_old(rows: LimitEngineRows) -> None:
     rows.remove_waiting_keys(abandoned)
 
 
-def _read_use(rows: LimitEngineRows, row: AgentLimitsRow, now: Instant) -> LimitsInUse:
+def _read_use(rows: StoreRows, row: AgentLimitsRow, now: Instant) -> LimitsInUse:
     apps, since = apps_run_by(row.app), find_first_deadline(now)
     running = list(rows.count_running_keys(row.agent, apps, since))
     if row.has_keyless and (count := rows.count_running_keyless(row.agent, apps, since)):

@@ -1,7 +1,6 @@
 """Removal of a task, a convoy or a ledger by its name, the same for all stores."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -9,8 +8,8 @@ from ...core import purging
 from ...events import ERASED, Event
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
 from ..contract import PurgedNamed, PurgeNamed
+from ..sql.rows import UpkeepRows
 from .batch import STORE_STREAM, Batch
-from .ledgers import LedgerTable
 
 
 class NamedRows(msgspec.Struct, frozen=True):
@@ -27,50 +26,15 @@ class NamedRows(msgspec.Struct, frozen=True):
     rows: tuple[tuple[int, int, str], ...] = ()
 
 
-class PurgeTable(LedgerTable, Protocol):
-    """Rows inside the transaction. Those that others may hold are locked: the tail, the convoy, tasks."""
-
-    def purge_tail(self, key: str) -> TailRow | None: ...
-    def purge_ledger(self, ledger_id: str) -> LedgerRow | None: ...
-
-    def purge_tasks(self, task_nos: Sequence[int]) -> list[TaskRow]:
-        """The given tasks that exist, in the order of their numbers. Raises Busy: another transaction has one of them."""
-        ...
-
-    def unread(self, task_nos: Sequence[int]) -> dict[int, str]:
-        """A reply queue for each that has messages which nobody acknowledged."""
-        ...
-
-    def untold(self, task_nos: Sequence[int]) -> set[int]:
-        """The given tasks with an alert that is still to be told."""
-        ...
-
-    def read_expected_unlocked(self, convoy_no: int) -> int:
-        """The next number of a convoy's sequence; it only grows, so it is not locked."""
-        ...
-
-    def remove_tasks(self, task_nos: Sequence[int]) -> None:
-        """Remove tasks with their steps, arguments, alerts and history. Their numbers are not given again."""
-        ...
-
-    def remove_convoy(self, convoy_no: int) -> None:
-        """Its rows and its own history. Its number is not given again."""
-        ...
-
-    def erase(self, rows: Sequence[int], events: str) -> None:
-        """Replace the events of rows of the history by these, and their actors by nobody."""
-        ...
-
-
 def purge_named(
-    which: PurgeNamed, found: NamedRows, table: PurgeTable, now: Instant, actor: str, limit: int | None
+    which: PurgeNamed, found: NamedRows, table: UpkeepRows, now: Instant, actor: str, limit: int | None
 ) -> PurgedNamed:
     """See ``StateStore.purge_named``. ``limit``: None: nothing is removed, only judged."""
     return _Purging(which, found, table, now, actor).run(limit)
 
 
 class _Purging:
-    def __init__(self, which: PurgeNamed, found: NamedRows, table: PurgeTable, now: Instant, actor: str) -> None:
+    def __init__(self, which: PurgeNamed, found: NamedRows, table: UpkeepRows, now: Instant, actor: str) -> None:
         self._which, self._found, self._table = which, found, table
         self._work, self._actor = Batch(table, now), actor
 

@@ -3,84 +3,30 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypeVar, get_args
-
-import msgspec
+from typing import get_args
 
 from ...core.undo import list_open_compensations
 from ...errors import UnreadableRow
-from ...model import Instant, Loaded, StepRow, TaskRow, TaskState, later
+from ...model import Instant, Loaded, TaskState, later
 from ..contract import Due, Ended, Overdue
-from ..quarantine import Quarantine, S
+from ..quarantine import Quarantine
 from ..readable import refuse_unreadable
 from ..shared_rows import SharedRow, parse_row_name
-from .transactions import TASKS_MAX, Lane, Transactions, UnreadableRows
+from ..sql.store_rows import StoreRows
+from .transactions import TASKS_MAX, Lane, Transactions
 
 LOOKED_THROUGH_MAX = 100_000  # rows of each kind, for one that cannot be read: more would take a person seconds
 
 
-class PastDeadline(msgspec.Struct, frozen=True):
-    """Rows whose deadline has passed, each list in the order of the deadlines; see ``contract.Overdue``.
-
-    ``past_limit`` and ``stuck`` are numbers of tasks.
-    """
-
-    expired: Sequence[StepRow]
-    starved: Sequence[StepRow]
-    past_limit: Sequence[int]
-    stuck: Sequence[int]
-    next_at: Instant | None
-
-
-class ReadingRows(UnreadableRows, Protocol):
-    """Rows as they stand, also those that this release cannot read. Tasks that are set apart are left out of what is due."""
-
-    def select_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
-        """The given tasks that exist, with all that is recorded of them, in the order asked for."""
-        ...
-
-    def select_number(self, task_id: str) -> int | None:
-        """A task's number by its id; None: there is none, or its ledger is not opened."""
-        ...
-
-    def select_held(self, process_no: int, limit: int) -> list[int]:
-        """Numbers of tasks that a process holds, or of which it runs a step."""
-        ...
-
-    def select_past_deadline(self, now: Instant, since: Instant, until: Instant, limit: int) -> PastDeadline:
-        """``since``: news that nobody has looked at since then make a task stuck. ``until``: of the next deadline."""
-        ...
-
-    def select_ended(self, task_nos: Sequence[int]) -> list[TaskRow]:
-        """The ended ones of the given tasks, ordered by their numbers."""
-        ...
-
-    def select_unreadable(self, limit: int) -> list[tuple[int, str]]:
-        """Tasks, and shared rows by their names (task 0), with an open alert about a row that cannot be read."""
-        ...
-
-    def close_unreadable_rows(self, names: Sequence[str]) -> None:
-        """Close those alerts of shared rows."""
-        ...
-
-    def select_shared(self, kind: type[S], key: Sequence[Any] | None, limit: int) -> list[S]:
-        """Shared rows of one kind as they stand. ``key``: only the row under it; None: any."""
-        ...
-
-    def close_unreadable(self, task_nos: Sequence[int]) -> None:
-        """Close those alerts of tasks."""
-        ...
-
-
-def load_readable(rows: ReadingRows, task_nos: Sequence[int], quarantine: Quarantine) -> list[Loaded]:
+def load_readable(rows: StoreRows, task_nos: Sequence[int], quarantine: Quarantine) -> list[Loaded]:
     """The given tasks that exist and can be read."""
     return [loaded for loaded in rows.select_tasks(task_nos) if quarantine.can_read_task(loaded)]
 
 
 def load_overdue(
-    rows: ReadingRows, limit: int, progress_seconds: float, ahead_seconds: float, quarantine: Quarantine
+    rows: StoreRows, limit: int, progress_seconds: float, ahead_seconds: float, quarantine: Quarantine
 ) -> Overdue:
-    """See ``StateStore.load_overdue``."""
+    """See ``ReadingOperations.load_overdue``."""
     now = rows.read_clock()
     found = rows.select_past_deadline(now, later(now, -progress_seconds), later(now, ahead_seconds), limit)
     return Overdue(
@@ -93,8 +39,8 @@ def load_overdue(
     )
 
 
-def load_ended(rows: ReadingRows, task_nos: Sequence[int], quarantine: Quarantine) -> list[Ended]:
-    """See ``StateStore.ended``. What is still to be undone is in the steps of those that did not end well.
+def load_ended(rows: StoreRows, task_nos: Sequence[int], quarantine: Quarantine) -> list[Ended]:
+    """See ``ReadingOperations.load_ended``. What is still to be undone is in the steps of those that did not end well.
 
     Nobody runs an ended task again, so its arguments and its convoy need not be readable.
     """
@@ -126,44 +72,57 @@ def _is_past(times: Iterable[Instant | None], now: Instant) -> bool:
     return any(at is not None and at <= now for at in times)
 
 
-R = TypeVar("R", bound=ReadingRows)
-
-
-class ReadingEngine(Transactions[R]):
-    """The part of ``store.contract.StateStore`` that reads what a process is to act on."""
+class ReadingOperations(Transactions):
+    """Reads what a process is to act on, and looks for what it cannot read."""
 
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
-        return await self._read_to_act(
-            lambda rows: load_readable(rows, rows.select_held(process_no, limit), self._quarantine)
+        """Tasks held by a process, or with a step running there."""
+        return await self._reporting(
+            self._read(lambda rows: load_readable(rows, rows.select_held(process_no, limit), self._quarantine))
         )
 
     async def load_overdue(self, limit: int, progress_seconds: float, ahead_seconds: float = 0.0) -> Overdue:
-        return await self._read_to_act(
-            lambda rows: load_overdue(rows, limit, progress_seconds, ahead_seconds, self._quarantine)
+        """Expired rows.
+
+        Args:
+            limit: rows of each kind.
+            progress_seconds: how long a holder may leave news unseen before it counts as stuck.
+            ahead_seconds: how far ahead the next deadline is looked for; 0: it is not.
+        """
+        return await self._reporting(
+            self._read(lambda rows: load_overdue(rows, limit, progress_seconds, ahead_seconds, self._quarantine))
         )
 
     async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
-        def read(rows: R) -> list[Loaded]:
+        """The given tasks with their steps, as of one moment; absent and unreadable ones are left out. They are no news any more."""
+
+        def read(rows: StoreRows) -> list[Loaded]:
             self._quarantine.forget_untried(task_nos)  # whoever holds one asks until it has an answer
             return load_readable(rows, task_nos, self._quarantine)
 
-        return await self._read_to_act(read)
+        return await self._reporting(self._read(read))
 
     async def load_ended(self, task_nos: Sequence[int]) -> list[Ended]:
-        return await self._read_to_act(lambda rows: load_ended(rows, task_nos, self._quarantine))
+        """The ended ones (processed, compensated, error) of the given tasks, each once, ordered by their numbers."""
+        return await self._reporting(self._read(lambda rows: load_ended(rows, task_nos, self._quarantine)))
 
     async def load(self, task_no: int) -> Loaded | None:
+        """One task with its steps, as they stand: for people, also where it cannot be read (``store.readable``)."""
         return await self._read(lambda rows: next(iter(rows.select_tasks([task_no])), None))
 
     async def find(self, task_id: str) -> Loaded | None:
-        def work(rows: R) -> Loaded | None:
+        """One task by its business id, as it stands; see ``load``."""
+
+        def work(rows: StoreRows) -> Loaded | None:
             task_no = rows.select_number(task_id)
             return None if task_no is None else next(iter(rows.select_tasks([task_no])), None)
 
         return await self._read(work)
 
     async def look_at_unreadable(self) -> int:
-        def look(rows: R) -> tuple[list[int], list[str]]:
+        """Read again what alerts say cannot be read, and close those of tasks and rows that can be; answers how many."""
+
+        def look(rows: StoreRows) -> tuple[list[int], list[str]]:
             found = rows.select_unreadable(TASKS_MAX)
             task_nos, names = [no for no, _ in found if no], [name for no, name in found if not no]
             loaded = {one.task.task_no: one for one in rows.select_tasks(task_nos)}
@@ -184,16 +143,17 @@ class ReadingEngine(Transactions[R]):
         return len(readable) + len(names)
 
     async def list_unreadable(self, limit: int) -> list[UnreadableRow]:
+        """Look through the rows that belong to no task alone, for those that this release cannot read."""
         return await self._read(lambda rows: _list_unreadable(rows, limit), Lane.SURVEYS)
 
 
-def _is_readable_or_gone(rows: ReadingRows, name: str) -> bool:
+def _is_readable_or_gone(rows: StoreRows, name: str) -> bool:
     """Returns True if no alert about a shared row is needed any more."""
     parsed = parse_row_name(name)
     return parsed is not None and not list(_find_unreadable(rows.select_shared(*parsed, 1)))
 
 
-def _list_unreadable(rows: ReadingRows, limit: int) -> list[UnreadableRow]:
+def _list_unreadable(rows: StoreRows, limit: int) -> list[UnreadableRow]:
     kinds: tuple[type[SharedRow], ...] = get_args(SharedRow)
     found = (error for kind in kinds for error in _find_unreadable(rows.select_shared(kind, None, LOOKED_THROUGH_MAX)))
     return list(islice(found, limit))

@@ -2,37 +2,21 @@
 
 import secrets
 from collections.abc import Sequence
-from functools import partial
-from typing import Protocol, TypeVar
 
-from ..contract_parts import SECRET_BYTES, HeldAttempt
-from .transactions import Lane, Transactions, UnreadableRows
+from ..contract import SECRET_BYTES, HeldAttempt
+from .transactions import Lane, Transactions
 
 
-class RemoteAgentRows(UnreadableRows, Protocol):
-    """Secrets, and running attempts."""
-
-    def select_secret(self, name: str) -> str | None:
-        """A secret in hexadecimal; None: there is none yet."""
-        ...
-
-    def add_secret(self, name: str, value: str) -> None:
-        """Keep a secret, unless there is one under its name."""
-        ...
-
-    def select_running_attempts(self, step_nos: Sequence[int]) -> list[HeldAttempt]: ...
-
-
-R = TypeVar("R", bound=RemoteAgentRows)
-
-
-class RemoteAgentEngine(Transactions[R]):
-    """``store.contract_parts.RemoteAgentStore``, the same for all stores."""
+class RemoteAgentOperations(Transactions):
+    """Secrets of the store, and attempts that are under way outside."""
 
     async def read_secret(self, name: str) -> bytes:
-        """Two processes may make one at once: what is kept first counts, and each reads what is kept."""
+        """``SECRET_BYTES`` random bytes, the same for all processes; made when they are first asked for, and again in each epoch.
+
+        Raises: MissingRight - who may only read the store reads no secret.
+        """
         kept = await self._read(lambda rows: rows.select_secret(name))
-        if kept is None:
+        if kept is None:  # two processes may make one at once: what is kept first counts, and each reads what is kept
             value = secrets.token_hex(SECRET_BYTES)
             await self._write(lambda rows: rows.add_secret(name, value), Lane.OUTBOX)
             kept = await self._read(lambda rows: rows.select_secret(name))
@@ -40,8 +24,5 @@ class RemoteAgentEngine(Transactions[R]):
         return bytes.fromhex(kept)
 
     async def list_running_attempts(self, step_nos: Sequence[int]) -> list[HeldAttempt]:
-        return await self._read(partial(_select_running, step_nos=step_nos))
-
-
-def _select_running(rows: RemoteAgentRows, step_nos: Sequence[int]) -> list[HeldAttempt]:
-    return rows.select_running_attempts(step_nos)
+        """The attempts of these steps that are under way, whoever holds them, by step_no."""
+        return await self._read(lambda rows: rows.select_running_attempts(step_nos))

@@ -1,7 +1,6 @@
 """Schedules in one transaction: their rows, the tasks that they submit, and what the history says of it. Shared by all stores."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
 
 from ...answers import Refusal, Submitted
 from ...commands import Operate, Submit
@@ -10,9 +9,8 @@ from ...core.schedules import ACTOR
 from ...errors import ArrieroError, UnreadableRow
 from ...events import Event
 from ...events.store import LeaderRefused
-from ...model import Instant, Verb
+from ...model import Verb
 from ...schedules import (
-    DueSchedule,
     DueSchedules,
     FireSchedule,
     OpenRun,
@@ -22,66 +20,19 @@ from ...schedules import (
     ScheduleRow,
 )
 from ..contract import SUPERVISOR_LEASE, Busy
-from .batch import STORE_STREAM, Batch, Table
+from ..sql.store_rows import StoreRows
+from .batch import STORE_STREAM, Batch
 from .commands import apply_to_task
 from .transactions import Transactions
 
 SubmitAll = Callable[[Sequence[Submit]], Sequence[Submitted | Refusal | UnreadableRow]]
-ScheduleKey = tuple[str, str]  # App, name
 CANCELLED_MAX = 100  # runs that one transaction cancels; while more are open, the next passes cancel them
 
 
-class ScheduleRows(Table, Protocol):
-    """Rows of schedules."""
-
-    def select_due_schedules(self, now: Instant, limit: int) -> list[DueSchedule]:
-        """Schedules whose ``look_at`` has come, longest due first."""
-        ...
-
-    def select_next_look(self, now: Instant) -> Instant | None:
-        """The first ``look_at`` after now."""
-        ...
-
-    def has_open_run(self, app: str, name: str) -> bool:
-        """Returns True if a run of a schedule has not ended."""
-        ...
-
-    def lock_cancellable_runs(self, app: str, name: str, limit: int) -> list[OpenRun]:
-        """Lock the first open runs of a schedule that are not being undone. Raises Busy: another transaction has one."""
-        ...
-
-    def lock_schedules(self, keys: Sequence[ScheduleKey]) -> list[ScheduleRow]:
-        """Lock those of the given schedules that exist, in the order of their keys."""
-        ...
-
-    def read_term(self, lease: str) -> int:
-        """The term of a lease; 0: nobody had it."""
-        ...
-
-    def add_schedule(self, row: ScheduleRow) -> bool:
-        """Keep a new schedule. False: somebody else has added one of the name meanwhile."""
-        ...
-
-    def put_schedule(self, row: ScheduleRow) -> None:
-        """Keep a changed schedule, which this transaction has locked."""
-        ...
-
-    def remove_schedule(self, row: ScheduleRow) -> None: ...
-
-    def close_schedule_alert(self, row: ScheduleRow, at: Instant) -> None:
-        """Close the open alert of a schedule: every sink is to be told anew."""
-        ...
-
-    def select_schedules(self, app: str | None) -> list[ScheduleRow]: ...
-    def select_schedule(self, app: str, name: str) -> ScheduleRow | None: ...
-    def select_first_waiting(self, convoy_no: int) -> int: ...
-    def select_name(self, task_no: int) -> tuple[str, str, object] | None: ...
-
-
 def change_schedules(
-    batch: Sequence[ScheduleCommand], rows: ScheduleRows, submit_all: SubmitAll
+    batch: Sequence[ScheduleCommand], rows: StoreRows, submit_all: SubmitAll
 ) -> list[ScheduleApplied | Refusal]:
-    """See ``ScheduleStore.change_schedules``. Rows of schedules are locked before those of tasks, the store's history last."""
+    """See ``StateStore.change_schedules``. Rows of schedules are locked before those of tasks, the store's history last."""
     work = _ChangeBatch(batch, rows)
     work.cancel_runs()
     submits = work.list_submits()
@@ -97,7 +48,7 @@ def _as_refusal(answer: Submitted | Refusal | UnreadableRow) -> Submitted | Refu
 class _ChangeBatch:
     """One batch: judged under lock; then runs are cancelled, others submitted, and the rows written."""
 
-    def __init__(self, batch: Sequence[ScheduleCommand], rows: ScheduleRows) -> None:
+    def __init__(self, batch: Sequence[ScheduleCommand], rows: StoreRows) -> None:
         self._batch = batch
         self._rows = rows
         keys = sorted({(command.app, command.name) for command in batch})
@@ -236,24 +187,27 @@ def _needs_term(command: ScheduleCommand) -> bool:
     return getattr(command, "term", None) is not None
 
 
-R = TypeVar("R", bound=ScheduleRows)
-
-
-class ScheduleEngine(Transactions[R]):
-    """The reading part of ``store.contract_parts.ScheduleStore``, the same for all stores."""
+class ScheduleOperations(Transactions):
+    """Schedules of all Apps."""
 
     async def load_due_schedules(self, limit: int) -> DueSchedules:
-        def read(rows: R) -> DueSchedules:
+        """Load schedules that the leader is to look at now, longest due first. It reads no row that is not due, except
+        the one that is due next."""
+
+        def read(rows: StoreRows) -> DueSchedules:
             now = rows.read_clock()
             return DueSchedules(now, tuple(rows.select_due_schedules(now, limit)), rows.select_next_look(now))
 
-        return await self._read_to_act(read)
+        return await self._reporting(self._read(read))
 
     async def is_run_open(self, app: str, name: str) -> bool:
+        """Returns True if a run of a schedule has not ended."""
         return await self._read(lambda rows: rows.has_open_run(app, name))
 
     async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
+        """All schedules by App and name. ``app``: only of this one."""
         return await self._read(lambda rows: rows.select_schedules(app))
 
     async def find_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        """One schedule. None: there is none of the name."""
         return await self._read(lambda rows: rows.select_schedule(app, name))

@@ -7,13 +7,14 @@ from ...core.limits import LimitBook, find_limits
 from ...core.reserve import URGENT_FROM
 from ...limits import AgentLimitsRow
 from ...model import seconds_between
+from ..sql.agent_rows import CommandRows
 from .limits import open_book, write_book
 from .take_by_turns import take_by_turns
 from .take_over import TakeOverRequest, take_over
-from .take_transaction import TakeRows, TakeTransaction
+from .take_transaction import TakeTransaction
 
 
-def take_requests(command: Take, rows: TakeRows) -> Taken:
+def take_requests(command: Take, rows: CommandRows) -> Taken:
     """Take due requests of the Agents that have places, at most as many as those."""
     transaction = TakeTransaction(command, rows)
     books: dict[str, LimitBook] = {}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 from ...answers import Dispatch
 from ...commands import Take
@@ -21,30 +20,14 @@ from ...core.lease import is_on_probation
 from ...core.limits import LimitBook
 from ...core.routing import Ways
 from ...model import Instant, StepRow
+from ..sql.agent_rows import CommandRows
 from .batch import Batch, complete_within
-from .limits import LimitTable
-
-
-class TakeRows(LimitTable, Protocol):
-    """Requests that are due. What cannot be read is set apart, and asked past."""
-
-    def lock_takeable(self, wanted: WantedRequests, limit: int, *, keyless: bool = False) -> Sequence[StepRow]:
-        """Due requests in the order of core.due. ``keyless``: only those that carry no keys of limits."""
-        ...
-
-    def lock_takeable_of_keys(self, wanted: WantedRequests, keys: Sequence[str], of_each: int) -> Sequence[StepRow]:
-        """Lock the first ``of_each`` requests of each key, in the order of the keys."""
-        ...
-
-    def lock_movable(self, wanted: WantedRequests, limit: int, ways: Ways) -> Sequence[StepRow]:
-        """Requests that another Agent may take over, whose breakers ``barred`` is of; see ``core.routing.may_move``."""
-        ...
 
 
 class TakeTransaction:
     """State of one Take: the requests taken so far."""
 
-    def __init__(self, command: Take, rows: TakeRows) -> None:
+    def __init__(self, command: Take, rows: CommandRows) -> None:
         self.command = command
         self.rows = rows
         self.dispatches: list[Dispatch] = []

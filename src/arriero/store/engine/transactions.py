@@ -1,18 +1,20 @@
 """Transactions as the engine asks a store for them, and the alerts about rows that cannot be read."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...errors import StoreError, UnreadableRow
 from ...model import Instant
 from .. import quarantine
 from ..quarantine import Quarantine
-from .batch import Table
+from ..sql.store_rows import StoreRows
 
 logger = logging.getLogger("arriero")
 T = TypeVar("T")
+P = ParamSpec("P")
 TASKS_MAX = 1_000  # with an alert of a row that cannot be read, looked at again in one pass
 
 
@@ -29,48 +31,26 @@ class Lane(StrEnum):
     UPKEEP = "upkeep"  # change many rows, or rows that no other command changes
 
 
-class UnreadableRows(Table, Protocol):
-    """Records of unreadable rows, inside a transaction."""
-
-    def select_first_waiting(self, convoy_no: int) -> int:
-        """The number of the task that waits first in a convoy; 0: none does."""
-        ...
-
-    def select_name(self, task_no: int) -> tuple[str, str, object] | None:
-        """A task's id, workflow and incarnation, as they stand."""
-        ...
-
-
-R = TypeVar("R", bound=UnreadableRows)
-
-
-class Transactions(Generic[R]):
+class Transactions:
     """Transactions over a store's rows."""
 
     _quarantine: Quarantine
 
     def now(self) -> Instant:
-        """The store's clock; see ``StateStore.now``."""
+        """The store's clock. Never goes back, also over restarts; setting the wall clock moves nothing."""
         raise NotImplementedError
 
-    async def _write(self, work: Callable[[R], T], lane: Lane = Lane.OTHERS) -> T:
+    async def _write(self, work: Callable[[StoreRows], T], lane: Lane = Lane.OTHERS) -> T:
         """All that ``work`` writes, durably, or nothing when it raises. It may be run more than once."""
         raise NotImplementedError
 
-    async def _read(self, work: Callable[[R], T], lane: Lane = Lane.READS) -> T:
+    async def _read(self, work: Callable[[StoreRows], T], lane: Lane = Lane.READS) -> T:
         """Run ``work`` in a transaction that reads as of one moment."""
         raise NotImplementedError
 
-    async def _read_to_act(self, work: Callable[[R], T]) -> T:
-        """Read rows that this process is to act on: a person is told of those that it cannot read."""
-        result = await self._read(work)
-        if self._quarantine.unreported:
-            await self._report_unreadable()
-        return result
-
-    async def _write_and_report(self, work: Callable[[R], T], lane: Lane) -> T:
-        """Run ``work`` like ``_write``. Then alerts report the rows that this process could not read."""
-        result = await self._write(work, lane)
+    async def _reporting(self, transaction: Awaitable[T]) -> T:
+        """The result of a transaction. Then alerts report the rows that this process could not read in it."""
+        result = await transaction
         if self._quarantine.unreported:
             await self._report_unreadable()
         return result
@@ -88,7 +68,31 @@ class Transactions(Generic[R]):
             quarantine.log(unreadable, task_id)
 
 
-def _add_alert(error: UnreadableRow, rows: UnreadableRows) -> str:
+def writes(
+    work: Callable[Concatenate[StoreRows, P], T], lane: Lane = Lane.OTHERS
+) -> Callable[Concatenate[Transactions, P], Coroutine[Any, Any, T]]:
+    """An operation of a store: ``work`` in one transaction that writes. Parameters and docstring are those of ``work``."""
+
+    @wraps(work)
+    async def operation(store: Transactions, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._write(lambda rows: work(rows, *args, **kwargs), lane)
+
+    return operation
+
+
+def reads(
+    work: Callable[Concatenate[StoreRows, P], T], lane: Lane = Lane.READS
+) -> Callable[Concatenate[Transactions, P], Coroutine[Any, Any, T]]:
+    """An operation of a store: ``work`` in one transaction that reads. See ``writes``."""
+
+    @wraps(work)
+    async def operation(store: Transactions, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._read(lambda rows: work(rows, *args, **kwargs), lane)
+
+    return operation
+
+
+def _add_alert(error: UnreadableRow, rows: StoreRows) -> str:
     """Open an alert, unless the task or the shared row has one; answers the task's id.
 
     Of a convoy in which nothing is open, the task that comes next is reported.

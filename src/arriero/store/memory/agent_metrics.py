@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from ...core.lease import is_held
 from ...inspection.facts import AgentLoad, Backlog, CountsRow
 from ...model import Instant, StepKind, StepState, TaskState, Turn
-from ..engine.agent_metrics import build_loads
+from ..sql.agent_rows import AgentMetricsRows, build_loads
 from .rows import MemoryUpkeep
 
 
-class MemoryAgentMetrics(MemoryUpkeep):
-    """See ``engine.agent_metrics.AgentMetricsRows``."""
+class MemoryAgentMetrics(MemoryUpkeep, AgentMetricsRows):
+    """See ``AgentMetricsRows``."""
 
     def put_counts(self, row: CountsRow) -> None:
         kept = self.count_rows.get(_key_of(row))

@@ -8,11 +8,12 @@ import msgspec
 from ...core.limits import list_waiting_keys
 from ...limits import AgentLimitsRow, RateRow, WaitingKeysRow
 from ...model import Instant, StepKind, StepRow, StepState
+from ..sql.agent_rows import LimitTable
 from .tables import MemoryConvoys
 
 
-class MemoryLimits(MemoryConvoys):
-    """``store.engine.limits.LimitEngineRows``."""
+class MemoryLimits(MemoryConvoys, LimitTable):
+    """Limits, and what is in use of them."""
 
     def __init__(self) -> None:
         super().__init__()

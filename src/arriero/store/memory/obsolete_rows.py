@@ -6,11 +6,12 @@ from ...breakers import BreakerKey, BreakerRow, BreakerState
 from ...core.lease import SUPERVISORS
 from ...model import Instant, LeaseRow
 from ...processes import ProcessRow
+from ..sql.store_rows import ObsoleteRows
 from .rows import MemoryUpkeep
 
 
-class MemoryObsoleteRows(MemoryUpkeep):
-    """See ``engine.obsolete_rows.ObsoleteRows``."""
+class MemoryObsoleteRows(MemoryUpkeep, ObsoleteRows):
+    """See ``ObsoleteRows``."""
 
     def select_unnamed_processes(self, before: Instant, limit: int) -> list[ProcessRow]:
         named = {lease.holder for lease in self.leases.values()} | {process_no for _, process_no, _ in self.count_rows}

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from ...model import StepState
-from ..contract_parts import HeldAttempt
+from ..contract import HeldAttempt
+from ..sql.agent_rows import RemoteAgentRows
 from .rows import MemoryUpkeep
 
 
-class MemoryRemoteAgents(MemoryUpkeep):
-    """See ``engine.remote_agents.RemoteAgentRows``."""
+class MemoryRemoteAgents(MemoryUpkeep, RemoteAgentRows):
+    """See ``RemoteAgentRows``."""
 
     def select_secret(self, name: str) -> str | None:
         return self.secrets.get(name)

@@ -41,12 +41,13 @@ from ...model import (
     Turn,
 )
 from ...processes import ProcessRow
-from ..contract import Purge
+from ..contract import PastDeadline, Purge, Renewals
 from ..engine.batch import STORE_STREAM
-from ..engine.processes import Renewals
-from ..engine.reading import PastDeadline
 from ..quarantine import UNREADABLE
 from ..readable import refuse_unreadable
+from ..sql.agent_rows import CommandRows
+from ..sql.rows import ProcessRows, ReadingRows, UpkeepRows
+from ..sql.store_rows import SubmissionRows
 from .limits import MemoryLimits
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
 _ENDED = (*_DONE, TaskState.ERROR)
 
 
-class MemoryDue(MemoryLimits):
+class MemoryDue(MemoryLimits, CommandRows, ReadingRows):
     """Due rows, and the rows that a process holds."""
 
     def load_as_is(self, task_no: int) -> Loaded:
@@ -173,7 +174,7 @@ def _past(deadlines: Iterable[tuple[Instant | None, T]], now: Instant, limit: in
     return [row for _, row in sorted(past, key=lambda one: one[0])][:limit]
 
 
-class MemoryProcesses(MemoryDue):
+class MemoryProcesses(MemoryDue, ProcessRows):
     """Processes, leases and epochs."""
 
     def lock_known_code(self) -> list[str]:
@@ -244,9 +245,6 @@ class MemoryProcesses(MemoryDue):
             self.number_from(what, compute_first_number(self.epoch))
         return self.epoch
 
-    def rename_workflows(self, old: str, new: str) -> None:
-        return
-
     def select_lease(self, name: str) -> LeaseRow | None:
         row = self.leases.get(name)
         return None if row is None else self._quarantine.read_shared(row)
@@ -264,8 +262,16 @@ class MemoryProcesses(MemoryDue):
         self._put(self.leases, lease.name, lease)
 
 
-class MemoryLedgers(MemoryProcesses):
-    """The LedgerTable of ``store.engine.ledgers``."""
+class MemoryLedgers(MemoryProcesses, SubmissionRows):
+    """Ledgers and new tasks."""
+
+    def add_ledger(self, ledger_id: str) -> LedgerRow:
+        known = self.select_ledger(ledger_id)
+        if known is None:
+            now, number = self.now(), self.next_number("ledger")
+            known = LedgerRow(ledger_no=number, ledger_id=ledger_id, created_at=now, written_at=now)
+            self.put_ledger(known)
+        return known
 
     def ledger(self, ledger_no: int) -> LedgerRow | None:
         row = self.ledgers.get(ledger_no)
@@ -336,7 +342,7 @@ class MemoryLedgers(MemoryProcesses):
         return refuse_unreadable(self.tails[convoy_no])
 
 
-class MemoryUpkeep(MemoryLedgers):
+class MemoryUpkeep(MemoryLedgers, UpkeepRows):
     """Statuses, alerts, and what is purged."""
 
     def lock_old_statuses(self, before: Instant, limit: int) -> list[StatusRow]:

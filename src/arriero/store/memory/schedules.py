@@ -6,11 +6,12 @@ from ...core.alert_rows import SCHEDULE_CAUSE
 from ...core.schedule_instants import is_run_of
 from ...model import TASK_FORWARD, TASK_OPEN, Instant, TaskRow, TaskState
 from ...schedules import DueSchedule, OpenRun, ScheduleRow
+from ..sql.store_rows import ScheduleRows
 from .rows import MemoryUpkeep
 
 
-class MemorySchedules(MemoryUpkeep):
-    """See ``engine.schedules.ScheduleRows``."""
+class MemorySchedules(MemoryUpkeep, ScheduleRows):
+    """See ``ScheduleRows``."""
 
     def select_due_schedules(self, now: Instant, limit: int) -> list[DueSchedule]:
         due = [(row.look_at, row) for row in self.schedule_rows.values() if row.look_at is not None]

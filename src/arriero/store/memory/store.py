@@ -45,24 +45,18 @@ from ...processes import LeaderSurvey, ProcessRow
 from ...schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
 from ...tokens import ANY_REACH, Reach, TokenRow
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
-from ..engine.agent_metrics import AgentMetricsEngine
-from ..engine.agents import BreakerEngine
 from ..engine.batch import STORE_STREAM
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import find_missing
-from ..engine.leases import LeaseEngine
-from ..engine.ledgers import LedgerEngine
-from ..engine.limits import LimitEngine
-from ..engine.obsolete_rows import ObsoleteRowsEngine
-from ..engine.processes import SAID_OF_REFUSED_TERMS, ProcessEngine
-from ..engine.reading import ReadingEngine, due_at
-from ..engine.remote_agents import RemoteAgentEngine
-from ..engine.schedules import ScheduleEngine, change_schedules
-from ..engine.tokens import TokenEngine
+from ..engine.processes import SAID_OF_REFUSED_TERMS
+from ..engine.reading import due_at
+from ..engine.schedules import change_schedules
 from ..engine.transactions import Lane
-from ..engine.upkeep import UpkeepEngine, purge
+from ..engine.upkeep import purge
 from ..quarantine import S
 from ..readable import key_of, legible
+from ..sql.store_rows import StoreRows
+from ..state_store import StateStore
 from ..task_filter import ANY_TASK, TaskFilter, fold_text
 from .agent_metrics import MemoryAgentMetrics
 from .attempts import MemoryAttempts
@@ -325,18 +319,8 @@ class MemoryStore(
     MemoryRemoteAgents,
     MemoryObsoleteRows,
     MemoryConvoyReading,
-    ProcessEngine["MemoryStore"],
-    ReadingEngine["MemoryStore"],
-    UpkeepEngine["MemoryStore"],
-    LedgerEngine["MemoryStore"],
-    BreakerEngine["MemoryStore"],
-    LeaseEngine["MemoryStore"],
-    LimitEngine["MemoryStore"],
-    AgentMetricsEngine["MemoryStore"],
-    RemoteAgentEngine["MemoryStore"],
-    ObsoleteRowsEngine["MemoryStore"],
-    ScheduleEngine["MemoryStore"],
-    TokenEngine["MemoryStore"],
+    StoreRows,
+    StateStore,
 ):
     """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
 
@@ -382,39 +366,27 @@ class MemoryStore(
     async def _read(self, work: Callable[["MemoryStore"], T], lane: Lane = Lane.READS) -> T:
         return work(self)
 
-    async def _with_ledger(
-        self, ledger_no: int, work: Callable[["MemoryStore"], T], before: Sequence[Submit] = ()
-    ) -> T:
-        return self._transact(lambda: work(self))
-
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal | UnreadableRow]:
         store_id = self.store_id if self._speaks_in == self.epoch else None
-        return await self._write_and_report(
-            lambda rows: [submit_task(command, rows, store_id) for command in batch], Lane.SUBMISSIONS
+        return await self._reporting(
+            self._write(lambda rows: [submit_task(command, rows, store_id) for command in batch], Lane.SUBMISSIONS)
         )
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
         if self._speaks_in != self.epoch:
             return [Refusal("old_epoch", describe_epoch_refusal(self._speaks_in, self.epoch)) for _ in batch]
-        return await self._write_and_report(
-            lambda rows: [apply_command(command, rows) for command in batch], Lane.ENGINE
+        return await self._reporting(
+            self._write(lambda rows: [apply_command(command, rows) for command in batch], Lane.ENGINE)
         )
 
     async def change_schedules(self, batch: Sequence[ScheduleCommand]) -> list[ScheduleApplied | Refusal]:
         def submit_all(commands: Sequence[Submit]) -> list[Submitted | Refusal | UnreadableRow]:
             return [submit_task(command, self, None) for command in commands]
 
-        return await self._write_and_report(lambda rows: change_schedules(batch, rows, submit_all), Lane.SUBMISSIONS)
-
-    async def begin_ledger(self, ledger_id: str) -> LedgerRow:
-        return self.select_ledger(ledger_id) or self._transact(lambda: self._begin_ledger(ledger_id))
-
-    def _begin_ledger(self, ledger_id: str) -> LedgerRow:
-        now, number = self.now(), self.next_number("ledger")
-        ledger = LedgerRow(ledger_no=number, ledger_id=ledger_id, created_at=now, written_at=now)
-        self.put_ledger(ledger)
-        return ledger
+        return await self._reporting(
+            self._write(lambda rows: change_schedules(batch, rows, submit_all), Lane.SUBMISSIONS)
+        )
 
     async def purge(self, which: Purge, *, actor: str, limit: int, after: int = 0) -> Purged:
         heads = self.lock_purgeable(which, limit, after)
@@ -425,14 +397,5 @@ class MemoryStore(
         return True
 
     # --- processes
-    def announce(self, instance: str) -> None:
-        return
-
-    def is_known_dead(self, instance: str) -> bool:
-        return False
-
-    def on_wake_up(self, wake: Callable[[], None]) -> None:
-        return
-
     def _on_registered(self, process_no: int, epoch: int) -> None:
         self._speaks_in = epoch

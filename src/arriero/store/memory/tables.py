@@ -37,6 +37,7 @@ from ...schedules import ScheduleRow
 from ...tokens import TokenRow
 from ..quarantine import UNREADABLE, Quarantine
 from ..readable import refuse_unreadable
+from ..sql.agent_rows import BreakerTable
 
 T = TypeVar("T")
 
@@ -125,7 +126,7 @@ class MemoryTables:
         return self.floors.get(name, 0)
 
 
-class MemoryTasks(MemoryTables):
+class MemoryTasks(MemoryTables, BreakerTable):
     """Tasks, steps, statuses, alerts and the history."""
 
     def set_apart(self, error: UnreadableRow) -> None:

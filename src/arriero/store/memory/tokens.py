@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from ...tokens import TokenRow
+from ..sql.store_rows import TokenRows
 from .rows import MemoryUpkeep
 
 
-class MemoryTokens(MemoryUpkeep):
-    """See ``engine.tokens.TokenRows``."""
+class MemoryTokens(MemoryUpkeep, TokenRows):
+    """See ``TokenRows``."""
 
     def add_token_row(self, row: TokenRow) -> bool:
         if row.token_id in self.token_rows:

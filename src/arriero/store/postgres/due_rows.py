@@ -11,6 +11,7 @@ from ...core.routing import Ways
 from ...errors import UnreadableRow
 from ...model import ConvoyRow, Loaded, StepRow
 from ..readable import of_task, without_body
+from ..sql.agent_rows import CommandRows
 from . import columns
 from .context import StoreContext
 from .convoy_rows import PostgresConvoyRows
@@ -23,7 +24,7 @@ PASSED_OVER_MAX = 100
 OPENED_COUNT = columns.TASK.index("opened_count")
 
 
-class PostgresDueRows(PostgresConvoyRows):
+class PostgresDueRows(PostgresConvoyRows, CommandRows):
     """Due rows on PostgreSQL. What a batch has freed may be found, so it is written first."""
 
     def __init__(self, transaction: Transaction, context: StoreContext) -> None:

@@ -12,8 +12,9 @@ import psycopg
 from ...errors import SchemaOutdated, StoreError
 from ...model import HistoryRow, Instant
 from ..contract import Renewal, Unanswered
-from ..engine.transactions import Lane, Transactions
+from ..engine.transactions import Lane
 from ..process_locks import ProcessLocks
+from ..state_store import StateStore
 from ..threads import ConnectionThread
 from .connect_pauses import ConnectPauses, NotConnected
 from .context import StoreContext
@@ -50,7 +51,7 @@ class BatchWriter:
         self.batch_no = 0
 
 
-class PostgresLanes(Transactions[PostgresRows]):
+class PostgresLanes(StateStore):
     """Connections of one store, each with a thread of its own, and what is not known to be durable yet."""
 
     def __init__(self, url: str, *, clock: Callable[[], Instant] | None = None) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from ...commands import Submit
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
-from ..sql.rows import SqlUpkeepRows
+from ..sql.rows import LedgerRows
 from . import columns
 from .context import StoreContext
 from .convoy_places import may_be_new
@@ -20,8 +20,8 @@ from .submitting import INSERT_BODIES, INSERT_TASKS, Again
 INSERT_ASIDE = columns.insert_rows("ledger_aside", ("ledger_no", "line", "reason"), from_dicts=True)
 
 
-class PostgresLedgerRows(PostgresConvoyRows, SqlUpkeepRows):
-    """The LedgerTable of ``store.engine.ledgers``."""
+class PostgresLedgerRows(PostgresConvoyRows, LedgerRows):
+    """Ledgers, and the tasks that they keep."""
 
     def __init__(self, transaction: Transaction, context: StoreContext) -> None:
         super().__init__(transaction, context)
@@ -38,8 +38,7 @@ class PostgresLedgerRows(PostgresConvoyRows, SqlUpkeepRows):
         self._open_tasks = OpenTaskCounts(transaction, ())
 
     # --- what is read before
-    def begin_ledger(self, ledger_id: str) -> LedgerRow:
-        """The ledger of that id; a new one when there is none."""
+    def add_ledger(self, ledger_id: str) -> LedgerRow:
         self.ask("begin_ledger", {"ledger_id": ledger_id, "now": self.read_clock()})
         ledger = self.select_ledger(ledger_id)
         assert ledger is not None

@@ -8,15 +8,15 @@ import msgspec
 from ...epoch import FIRST, compute_first_number
 from ...model import NOT_SAID, Instant, LeaseRow
 from ...processes import ProcessAbout, ProcessRow
-from ..engine.processes import Renewals
-from ..sql.rows import SqlProcessRows
+from ..contract import Renewals
+from ..sql.rows import ProcessRows
 from . import columns
 from .task_rows import PostgresWrittenRows
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
 
 
-class PostgresProcessRows(PostgresWrittenRows, SqlProcessRows):
+class PostgresProcessRows(PostgresWrittenRows, ProcessRows):
     """Rows of processes, leases and epochs on PostgreSQL. The clock is read anew after each lock."""
 
     def lock_known_code(self) -> list[str]:

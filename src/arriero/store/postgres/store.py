@@ -14,22 +14,9 @@ from ...model import LeaseHolder, LeaseTerm, LedgerRow, TaskRow
 from ...schedules import ScheduleApplied, ScheduleCommand
 from ..contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded, Purge, Purged, Unanswered, Unwritten
 from ..engine import ledgers
-from ..engine.agent_metrics import AgentMetricsEngine
-from ..engine.agents import BreakerEngine
 from ..engine.batch import STORE_STREAM, Batch
-from ..engine.leases import LeaseEngine
-from ..engine.ledgers import LedgerEngine
-from ..engine.limits import LimitEngine
-from ..engine.obsolete_rows import ObsoleteRowsEngine
-from ..engine.processes import ProcessEngine
-from ..engine.reading import ReadingEngine
-from ..engine.remote_agents import RemoteAgentEngine
-from ..engine.schedules import ScheduleEngine
-from ..engine.tokens import TokenEngine
 from ..engine.transactions import Lane
-from ..engine.upkeep import UpkeepEngine
 from ..process_locks import ProcessLocks, folder_of_machine
-from ..sql.reading import SqlReading
 from ..task_filter import ANY_TASK, TaskFilter
 from . import convoys, schedules, submitting
 from .batch_transaction import BatchTransaction, is_news_for_others
@@ -52,29 +39,12 @@ CULPRITS = (LOCK_NOT_AVAILABLE, TOOK_TOO_LONG, "23", "54", "XX")
 AGAIN_MAX = 100  # ledger batches in a row that somebody else's submission came before
 
 
-class PostgresStore(
-    PostgresLanes,
-    SqlReading[PostgresRows],
-    ProcessEngine[PostgresRows],
-    ReadingEngine[PostgresRows],
-    BreakerEngine[PostgresRows],
-    LeaseEngine[PostgresRows],
-    LimitEngine[PostgresRows],
-    AgentMetricsEngine[PostgresRows],
-    RemoteAgentEngine[PostgresRows],
-    ObsoleteRowsEngine[PostgresRows],
-    UpkeepEngine[PostgresRows],
-    LedgerEngine[PostgresLedgerRows],
-    ScheduleEngine[PostgresRows],
-    TokenEngine[PostgresRows],
-):
+class PostgresStore(PostgresLanes):
     """A store at a URL. ``clock``: microseconds, for tests; else the server's."""
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal | ArrieroError]:
-        answers = await self._run(Lane.SUBMISSIONS, lambda session: self._submit_all(session, batch))
-        if self._quarantine.unreported:
-            await self._report_unreadable()
+        answers = await self._reporting(self._run(Lane.SUBMISSIONS, lambda session: self._submit_all(session, batch)))
         if any(isinstance(answer, Submitted) and answer.created for answer in answers):
             self._tell_soon()
         return answers
@@ -147,9 +117,7 @@ class PostgresStore(
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
         writer = self._writer  # as of now: what a process asked before it was declared lost stays its own
-        answers = await self._run(Lane.ENGINE, lambda session: self._apply(session, batch, writer))
-        if self._quarantine.unreported:
-            await self._report_unreadable()
+        answers = await self._reporting(self._run(Lane.ENGINE, lambda session: self._apply(session, batch, writer)))
         if is_news_for_others(answers, None if writer is None else writer.process_no):
             self._tell_soon()
         return answers
@@ -268,7 +236,7 @@ class PostgresStore(
         work = partial(schedules.change_batch, batch, self._context)
         for _ in range(AGAIN_MAX):
             try:
-                answers = await self._write_and_report(work, Lane.SUBMISSIONS)
+                answers = await self._reporting(self._write(work, Lane.SUBMISSIONS))
             except submitting.Again:
                 continue
             except StoreError as error:
@@ -283,9 +251,6 @@ class PostgresStore(
         return [Busy(f"store {self.url}: somebody else submits the runs of these schedules") for _ in batch]
 
     # --- ledgers
-    async def begin_ledger(self, ledger_id: str) -> LedgerRow:
-        return await self._write(lambda rows: rows.begin_ledger(ledger_id))
-
     async def _with_ledger(
         self, ledger_no: int, work: Callable[[PostgresLedgerRows], T], before: Sequence[Submit] = ()
     ) -> T:

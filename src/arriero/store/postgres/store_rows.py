@@ -11,12 +11,7 @@ from ...schedules import OpenRun
 from ..contract import SUPERVISOR_LEASE, Busy, Due, Purge
 from ..engine.reading import due_at
 from ..rows import alert_of, status_of
-from ..sql.agent_metrics import SqlAgentMetricsRows
-from ..sql.obsolete_rows import SqlObsoleteRows
-from ..sql.remote_agents import SqlRemoteAgentRows
-from ..sql.rows import SqlReadingRows
-from ..sql.schedules import SqlScheduleRows
-from ..sql.tokens import SqlTokenRows
+from ..sql.store_rows import StoreRows
 from . import columns
 from .ledger_rows import PostgresLedgerRows
 from .process_rows import PostgresProcessRows
@@ -25,16 +20,7 @@ from .row_decoding import convoy_as_told, convoy_of, step_as_is, tail_of, task_a
 _OF_TASKS = ("purge_history", "purge_alerts", "purge_body", "purge_steps", "purge_task")
 
 
-class PostgresRows(
-    PostgresLedgerRows,
-    PostgresProcessRows,
-    SqlReadingRows,
-    SqlAgentMetricsRows,
-    SqlRemoteAgentRows,
-    SqlObsoleteRows,
-    SqlScheduleRows,
-    SqlTokenRows,
-):
+class PostgresRows(PostgresLedgerRows, PostgresProcessRows, StoreRows):
     """All rows of one transaction on PostgreSQL."""
 
     def read_term(self, lease: str) -> int:

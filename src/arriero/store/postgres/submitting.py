@@ -24,7 +24,7 @@ from ..engine.open_task_caps import refuse_beyond_cap
 from ..engine.speculative_start import build_answer, build_new_rows
 from ..quarantine import Quarantine
 from ..rows import shared_as_is
-from ..sql.limits import put_in_columns
+from ..sql.agent_rows import put_in_columns
 from . import columns
 from .convoy_places import BatchPlaces
 from .open_task_caps import OpenTaskCounts
@@ -129,10 +129,10 @@ def _submit_one(
 ) -> Submitted | Refusal:
     tail = known.places.find_tail(command.convoy)
     if (found := known.tasks.get(command.task_id)) is not None:
-        return refuse_reserved(found[0], known.places) or _answer_known(command, *found, mine, tail)
+        return refuse_reserved(found[0], known.places.ledger) or _answer_known(command, *found, mine, tail)
     if (before := changes.get(command.task_id)) is not None:  # twice in one batch
         return answer_known_id(before[1].task, command, partial(_arguments, before[0]), tail)
-    refused = refuse_beyond_cap(command, known.open_tasks)
+    refused = refuse_beyond_cap(command, known.open_tasks.count_open_tasks)
     if refused is not None and tail is None:
         return refused
     if tail is None and command.convoy is not None:

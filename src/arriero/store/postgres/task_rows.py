@@ -28,8 +28,7 @@ from ...model import (
 from ..quarantine import R
 from ..readable import refuse_unreadable, without_body
 from ..rows import Row
-from ..sql.breakers import SqlBreakerRows
-from ..sql.limits import SqlLimitRows
+from ..sql.agent_rows import BreakerTable, LimitTable
 from . import columns
 from .context import StoreContext
 from .pipeline import PendingAnswer
@@ -53,7 +52,7 @@ INSERT_LATE_ANSWERS = columns.insert_rows("late_answer", columns.LATE_ANSWER, su
 INSERT_HISTORY = columns.insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
-class PostgresWrittenRows(SqlBreakerRows, SqlLimitRows):
+class PostgresWrittenRows(BreakerTable, LimitTable):
     """Rows that one transaction has read, and those that it writes at its end, many at once."""
 
     task_as_is = staticmethod(task_as_is)
@@ -102,6 +101,9 @@ class PostgresWrittenRows(SqlBreakerRows, SqlLimitRows):
 
     def ask(self, name: str, parameters: Mapping[str, Any] | None = None, /) -> PendingAnswer:
         return self.transaction.ask(name, parameters)
+
+    def ask_plain(self, sql: str, parameters: Mapping[str, Any]) -> PendingAnswer:
+        return self.transaction.plain(sql, parameters)
 
     def read_recent_clock(self) -> Instant:
         return self._context.now()

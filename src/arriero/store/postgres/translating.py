@@ -3,7 +3,7 @@
 import psycopg
 
 from ...errors import InvalidInput, SchemaOutdated, StoreError
-from ..contract_parts import MissingRight
+from ..contract import MissingRight
 
 CONFLICTS = frozenset({"40001", "40P01"})  # serialisation failure, deadlock: the transaction is to be run again
 LOCK_NOT_AVAILABLE = "55P03"

@@ -1,1 +1,1 @@
-"""Statements of the same names on SQLite and PostgreSQL, executed and read by the same code."""
+"""Rows inside one transaction, by family; over statements of the same names where SQLite and PostgreSQL do the same."""

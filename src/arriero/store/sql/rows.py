@@ -1,14 +1,36 @@
-"""Rows that both databases find and change by statements of the same names; the engine's protocols say what each is for."""
+"""Rows inside one transaction: what the engine asks a store for, family by family.
 
+``Table`` is what each store does in its own way. Everything else has one implementation here, over statements that have the
+same name and the same meaning on both databases. The memory store is a reference without SQL: it overrides each of these methods.
+"""
+
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
-from ...model import Instant, LeaseRow, LedgerRow, StatusRow, StepRow, TaskRow
+from ...breakers import BreakerRow
+from ...commands import Submit
+from ...core.changes import Rows
+from ...errors import UnreadableRow
+from ...model import (
+    AlertRow,
+    ConvoyRow,
+    EditRow,
+    Instant,
+    LateAnswerRow,
+    LeaseRow,
+    LedgerRow,
+    Loaded,
+    StatusRow,
+    StepRow,
+    TailRow,
+    TaskRow,
+)
 from ...processes import ProcessRow
-from ..engine.reading import PastDeadline
+from ..contract import Due, PastDeadline, Renewals
 from ..quarantine import Quarantine, S
 from ..readable import KEYS, TABLES
 from ..rows import Row, lease_as_is, ledger_of, shared_as_is, status_of
@@ -26,7 +48,93 @@ class StatementAnswer(Protocol):
     def rowcount(self) -> int: ...
 
 
-class SqlRows:
+class Table(Rows, Protocol):
+    """Rows that a store finds and keeps inside its transaction."""
+
+    def read_clock(self) -> Instant:
+        """The store's clock, not before the last commit of any row that this transaction has locked."""
+        ...
+
+    def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
+        """Keep a task's row, new or changed; ``rewrites``: also what only a person's verb changes."""
+        ...
+
+    def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
+        """Keep a changed step's row; ``rewrites``: also what only a resubmission changes."""
+        ...
+
+    def add_step(self, step: StepRow) -> None:
+        """Keep a new step's row."""
+        ...
+
+    def put_convoy(self, convoy: ConvoyRow) -> None:
+        """Keep a convoy's row."""
+        ...
+
+    def put_tail(self, tail: TailRow) -> None:
+        """Keep a convoy's tail."""
+        ...
+
+    def arguments(self, task_no: int) -> str:
+        """The arguments of a task's workflow."""
+        ...
+
+    def find_following(self, task: TaskRow) -> Loaded | None:
+        """The task that waits behind one whose turn has just come, as far as that is known; not ours: a hint."""
+        ...
+
+    def put_arguments(self, task_no: int, arguments: str) -> None:
+        """Keep a workflow's arguments as a person edited them; what was submitted still answers for its id."""
+        ...
+
+    def add_edit(self, edit: EditRow) -> None:
+        """Keep a payload that a person gave or replaced, and the one it replaced."""
+        ...
+
+    def add_late_answer(self, answer: LateAnswerRow) -> None:
+        """Keep what an attempt answered when it no longer counted; of one attempt only the first answer."""
+        ...
+
+    def add_status(self, status: StatusRow) -> None:
+        """Keep a status at the end of its queue; its ``no`` is given now."""
+        ...
+
+    def add_alert(self, alert: AlertRow) -> None:
+        """Keep an alert; its ``no`` is given now."""
+        ...
+
+    def close_alert(self, task_no: int, at: Instant) -> None:
+        """Close a task's open alert: every sink is to be told anew."""
+        ...
+
+    def set_apart(self, error: UnreadableRow) -> None:
+        """Leave the task or convoy of an unreadable row alone for a while, and tell a person."""
+        ...
+
+    def put_breaker(self, breaker: BreakerRow) -> None:
+        """Keep the row of a breaker that this transaction has locked."""
+        ...
+
+    def add_breaker(self, breaker: BreakerRow) -> None:
+        """Keep a new breaker's row, unless there is one under its name."""
+        ...
+
+    def close_breaker_alert(self, breaker: BreakerRow, at: Instant) -> None:
+        """Close the open alert of a breaker: every sink is to be told anew."""
+        ...
+
+    def store_head(self) -> tuple[int, str]:
+        """Link number and hash of the store's own history."""
+        ...
+
+    def put_store_head(self, link: int, head: str) -> None: ...
+
+    def add_history(
+        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
+    ) -> None: ...
+
+
+class SqlRows(Table):
     """Statements inside one transaction. Lists are parameters as they are; each database sends them in its own way."""
 
     _quarantine: Quarantine
@@ -35,6 +143,10 @@ class SqlRows:
 
     def ask(self, name: str, parameters: Mapping[str, Any] | None = None, /) -> StatementAnswer:
         """Execute the statement of that name. On PostgreSQL the answer may come later, at the latest when it is read."""
+        raise NotImplementedError
+
+    def ask_plain(self, sql: str, parameters: Mapping[str, Any]) -> StatementAnswer:
+        """Execute a statement that is made of others."""
         raise NotImplementedError
 
     def ask_of_agents(self, name: str, parameters: Mapping[str, Any]) -> StatementAnswer:
@@ -46,7 +158,7 @@ class SqlRows:
         raise NotImplementedError
 
     def read_clock(self) -> Instant:
-        """See ``store.engine.batch.Table``."""
+        """See ``Table``."""
         raise NotImplementedError
 
     def read_shared(self, kind: type[S], rows: Sequence[Row]) -> list[S]:
@@ -69,13 +181,39 @@ class SqlRows:
         return [row[0] for row in self.ask(name, parameters).fetchall()]
 
 
-class SqlReadingRows(SqlRows):
-    """``engine.reading.ReadingRows``, as far as both databases do the same."""
+class ReadingRows(SqlRows):
+    """Rows as they stand, also those that this release cannot read. Tasks that are set apart are left out of what is due."""
+
+    @abstractmethod
+    def select_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
+        """The given tasks that exist, with all that is recorded of them, in the order asked for."""
+
+    @abstractmethod
+    def select_number(self, task_id: str) -> int | None:
+        """A task's number by its id; None: there is none, or its ledger is not opened."""
+
+    @abstractmethod
+    def select_first_waiting(self, convoy_no: int) -> int:
+        """The number of the task that waits first in a convoy; 0: none does."""
+
+    @abstractmethod
+    def close_unreadable(self, task_nos: Sequence[int]) -> None:
+        """Close the alerts of tasks about a row that cannot be read."""
+
+    def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str) -> Due:
+        """See ``StateStore.due``."""
+        raise NotImplementedError
+
+    def select_news(self, process_no: int) -> list[tuple[int, int]]:
+        """See ``StateStore.load_news``."""
+        raise NotImplementedError
 
     def select_held(self, process_no: int, limit: int) -> list[int]:
+        """Numbers of tasks that a process holds, or of which it runs a step."""
         return self._first_column("select_held", process_no=process_no, limit=limit, apart=self._quarantine.tasks())
 
     def select_past_deadline(self, now: Instant, since: Instant, until: Instant, limit: int) -> PastDeadline:
+        """``since``: news that nobody has looked at since then make a task stuck. ``until``: of the next deadline."""
         asked = {"now": now, "limit": limit, "since": since, "until": until, "apart": self._quarantine.tasks()}
         names = ("select_expired", "select_starved", "select_past_limit", "select_stuck")
         expired, starved, limited, stuck = (self.ask(name, asked) for name in names)
@@ -90,87 +228,263 @@ class SqlReadingRows(SqlRows):
         )
 
     def select_ended(self, task_nos: Sequence[int]) -> list[TaskRow]:
+        """The ended ones of the given tasks, ordered by their numbers."""
         return [self.task_as_is(row) for row in self.ask("select_ended", {"task_nos": list(task_nos)}).fetchall()]
 
     def select_name(self, task_no: int) -> tuple[str, str, object] | None:
+        """A task's id, workflow and incarnation, as they stand."""
         row = self.ask("select_named", {"task_no": task_no}).fetchone()
         return None if row is None else (row[0], row[1], row[2])
 
     def select_unreadable(self, limit: int) -> list[tuple[int, str]]:
+        """Tasks, and shared rows by their names (task 0), with an open alert about a row that cannot be read."""
         return [(row[0], row[1]) for row in self.ask("select_unreadable", {"limit": limit}).fetchall()]
 
     def close_unreadable_rows(self, names: Sequence[str]) -> None:
+        """Close those alerts of shared rows."""
         for name in names:
             self.ask("close_unreadable_row", {"step": name, "at": self.read_clock()})
         self.arrive()
 
 
-class SqlProcessRows(SqlRows):
-    """``engine.processes.ProcessRows``, as far as both databases do the same."""
+class LeaseRows(SqlRows):
+    """Leases."""
 
-    def lock_known_code(self) -> list[str]:
-        return [about for (about,) in self.ask("select_known_code").fetchall()]
+    @abstractmethod
+    def select_lease(self, name: str) -> LeaseRow | None:
+        """A lease as it stands, which others may change."""
 
-    def count_unsaid(self, workflows: Sequence[str]) -> dict[str, int]:
-        return dict(self.ask("count_unsaid", {"workflows": list(workflows)}).fetchall())
+    @abstractmethod
+    def add_lease(self, name: str) -> None:
+        """Keep a lease that nobody holds, unless there is one."""
 
-    def retire_process(self, process_no: int, now: Instant) -> None:
-        self.ask("retire_process", {"process_no": process_no, "now": now})
+    @abstractmethod
+    def lock_lease(self, name: str, *, to_grant: bool = False) -> LeaseRow | None:
+        """A lease, ours until the transaction ends.
 
-    def put_nobody_frees_until(self, until: Instant) -> None:
-        self.ask("put_meta", {"name": "nobody_frees_until", "value": str(until)})
+        Args:
+            to_grant: wait also for transactions that are guarded by its term; a renewal must not wait for them.
+        """
 
-    def describe_process(self, process_no: int, about: str) -> None:
-        self.ask("describe_process", {"process_no": process_no, "about": about})
+    @abstractmethod
+    def read_epoch(self) -> int:
+        """The store's life: the first, or that since it was restored last."""
 
-    def select_processes(self) -> list[ProcessRow]:
-        return self.read_shared(ProcessRow, self.ask("survey_processes").fetchall())
+    @abstractmethod
+    def read_term(self, lease: str) -> int:
+        """The term of a lease; 0: nobody had it."""
 
     def put_lease(self, lease: LeaseRow) -> None:
         holder, owner = (lease.holder, "") if not isinstance(lease.holder, str) else (None, lease.holder)
         self.ask("put_lease", {**msgspec.structs.asdict(lease), "holder": holder, "owner": owner})
 
     def select_leases(self) -> list[LeaseRow]:
+        """All leases by name."""
         return self.read_shared(LeaseRow, self.ask("select_leases").fetchall())
 
 
-class SqlUpkeepRows(SqlRows):
-    """``engine.upkeep.UpkeepRows``, as far as both databases do the same."""
+class ProcessRows(LeaseRows):
+    """Processes and epochs."""
 
-    def lock_old_statuses(self, before: Instant, limit: int) -> list[StatusRow]:
-        found = self.ask("select_old_statuses", {"before": before, "limit": limit}).fetchall()
-        return [status_of(row) for row in found]
+    @abstractmethod
+    def add_process(self, instance: str, lease_until: Instant, about: str) -> tuple[int, int]:
+        """The number of a new process start, and the epoch in which it begins."""
 
-    def keep_told(self, no: int, attempts: int, told: Sequence[str], next_at: Instant | None, error: str) -> bool:
-        names = msgspec.json.encode(list(told)).decode()
-        asked = {"no": no, "attempts": attempts, "told": names, "next_at": next_at, "error": error}
-        settled = self.ask("settle_alert", asked)
-        self.arrive()
-        return settled.rowcount == 1
+    @abstractmethod
+    def lock_process(self, process_no: int) -> ProcessRow | None:
+        """None: a restore has forgotten it."""
+
+    @abstractmethod
+    def select_renewals(self, process_no: int) -> Renewals:
+        """The other rows that a renewal needs."""
+
+    @abstractmethod
+    def renew_process(self, process_no: int, lease_until: Instant, now: Instant, room: str) -> bool:
+        """Keep that it renewed now, prolong its lease, and keep what it reports of its room; False: it is retired."""
+
+    @abstractmethod
+    def open_epoch(self) -> int:
+        """Begin the next epoch; returns its number.
+
+        All processes are retired, secrets are removed, and numbers that may have been given are left out.
+        """
+
+    def rename_workflows(self, old: str, new: str) -> None:
+        """Let who submits by SQL find the workflows of an App under its new name, and no more under the old one."""
+
+    def lock_known_code(self) -> list[str]:
+        """The code of all processes that ever started here, as JSON texts; nobody else registers until this transaction ends."""
+        return [about for (about,) in self.ask("select_known_code").fetchall()]
+
+    def count_unsaid(self, workflows: Sequence[str]) -> Mapping[str, int]:
+        """Tasks that carry no App's name and are open or in error, by workflow."""
+        return dict(self.ask("count_unsaid", {"workflows": list(workflows)}).fetchall())
+
+    def retire_process(self, process_no: int, now: Instant) -> None:
+        """It cannot renew its lease any more, which has lapsed by now."""
+        self.ask("retire_process", {"process_no": process_no, "now": now})
+
+    def put_nobody_frees_until(self, until: Instant) -> None:
+        self.ask("put_meta", {"name": "nobody_frees_until", "value": str(until)})
+
+    def describe_process(self, process_no: int, about: str) -> None:
+        """Replace what it says of itself, unless it is retired."""
+        self.ask("describe_process", {"process_no": process_no, "about": about})
+
+    def select_processes(self) -> list[ProcessRow]:
+        """The processes that are not retired."""
+        return self.read_shared(ProcessRow, self.ask("survey_processes").fetchall())
+
+
+class LedgerRows(SqlRows):
+    """New tasks, and rows inside a transaction that has locked a ledger's row."""
+
+    @abstractmethod
+    def ledger(self, ledger_no: int) -> LedgerRow | None: ...
+
+    @abstractmethod
+    def put_ledger(self, ledger: LedgerRow) -> None: ...
+
+    @abstractmethod
+    def add_ledger(self, ledger_id: str) -> LedgerRow:
+        """The ledger of that id; a new one when there is none."""
+
+    @abstractmethod
+    def add_aside(self, ledger_no: int, line: int, reason: str) -> None: ...
+
+    @abstractmethod
+    def select_of_ledger(self, ledger: LedgerRow, limit: int) -> list[TaskRow]:
+        """Tasks that it has not let go, after the last one that was reached, in the order of their lines."""
+
+    @abstractmethod
+    def remove_kept(self, tasks: Sequence[TaskRow]) -> None:
+        """Remove tasks that it keeps; their numbers are not given again."""
+
+    @abstractmethod
+    def order(self, tail: TailRow) -> None:
+        """Keep how a key is ordered in which no task was placed yet."""
+
+    @abstractmethod
+    def find_known(self, command: Submit) -> TaskRow | None:
+        """The task that stands under its id."""
+
+    @abstractmethod
+    def find_numbered(self, command: Submit, convoy_no: int) -> TaskRow | None:
+        """The task that has its sequence."""
+
+    @abstractmethod
+    def load_submitted(self, task_no: int) -> str | None:
+        """The arguments, as JSON text, of a task that ``find_known`` or ``find_numbered`` has returned."""
+
+    @abstractmethod
+    def count_open_tasks(self, submitter: str, limit: int) -> int:
+        """Count open tasks, with those that this transaction has added; no more than ``limit`` are counted."""
+
+    @abstractmethod
+    def next_task_no(self) -> int: ...
+
+    @abstractmethod
+    def add_task(self, task: TaskRow, arguments: str) -> None: ...
+
+    @abstractmethod
+    def find_tail(self, key: str) -> TailRow | None: ...
+
+    @abstractmethod
+    def tail(self, convoy_no: int) -> TailRow: ...
+
+    @abstractmethod
+    def new_tail(self, command: Submit, now: Instant) -> TailRow:
+        """The end of a key that nobody used before, whose rows are made now."""
 
     def select_ledger(self, ledger_id: str) -> LedgerRow | None:
         row = self.ask("select_ledger_by_id", {"ledger_id": ledger_id}).fetchone()
         return None if row is None else ledger_of(row)
 
     def remove_ledger(self, ledger_no: int) -> None:
+        """Remove the ledger itself, and what is kept of entries set aside."""
         for name in ("delete_ledger_aside", "delete_ledger"):
             self.ask(name, {"ledger_no": ledger_no})
 
     def keeps_some_in(self, convoy_no: int) -> bool:
+        """Returns True if a ledger keeps a task of that convoy."""
         return self.ask("select_kept_in_convoy", {"convoy_no": convoy_no}).fetchone() is not None
 
+
+class UpkeepRows(LedgerRows):
+    """Statuses and alerts, and what is purged. Rows that others may hold are locked: the tail, the convoy, tasks."""
+
+    @abstractmethod
+    def lock_gap_marks(self, queues: Sequence[str]) -> list[StatusRow]:
+        """The gap marks of some queues, each of which has one at most."""
+
+    @abstractmethod
+    def remove_statuses(self, statuses: Sequence[tuple[str, int]]) -> None:
+        """Remove statuses, each by its queue and ``no``, that are still there."""
+
+    @abstractmethod
+    def hold_alerts(self, now: Instant, next_at: Instant, limit: int) -> list[AlertRow]:
+        """Alerts due to be told, the longest waiting first: each is given ``next_at``, and one attempt more."""
+
+    @abstractmethod
+    def select_tail(self, key: str) -> TailRow | None: ...
+
+    @abstractmethod
+    def purge_tail(self, key: str) -> TailRow | None: ...
+
+    @abstractmethod
+    def purge_ledger(self, ledger_id: str) -> LedgerRow | None: ...
+
+    @abstractmethod
+    def purge_tasks(self, task_nos: Sequence[int]) -> list[TaskRow]:
+        """The given tasks that exist, in the order of their numbers. Raises Busy: another transaction has one of them."""
+
+    @abstractmethod
+    def read_expected_unlocked(self, convoy_no: int) -> int:
+        """The next number of a convoy's sequence; it only grows, so it is not locked."""
+
+    @abstractmethod
+    def remove_tasks(self, task_nos: Sequence[int]) -> None:
+        """Remove tasks with their steps, arguments, alerts and history. Their numbers are not given again."""
+
+    @abstractmethod
+    def remove_convoy(self, convoy_no: int) -> None:
+        """Its rows and its own history. Its number is not given again."""
+
+    @abstractmethod
+    def erase(self, rows: Sequence[int], events: str) -> None:
+        """Replace the events of rows of the history by these, and their actors by nobody."""
+
+    def lock_old_statuses(self, before: Instant, limit: int) -> list[StatusRow]:
+        """Statuses older than an instant, gap marks apart, in their order; nobody else drops any meanwhile."""
+        found = self.ask("select_old_statuses", {"before": before, "limit": limit}).fetchall()
+        return [status_of(row) for row in found]
+
+    def keep_told(self, no: int, attempts: int, told: Sequence[str], next_at: Instant | None, error: str) -> bool:
+        """Keep who was told; False: taken or closed by others meanwhile."""
+        names = msgspec.json.encode(list(told)).decode()
+        asked = {"no": no, "attempts": attempts, "told": names, "next_at": next_at, "error": error}
+        settled = self.ask("settle_alert", asked)
+        self.arrive()
+        return settled.rowcount == 1
+
     def select_of_convoy(self, convoy_no: int) -> list[int]:
+        """Numbers of all tasks of a convoy, also of those that a ledger keeps."""
         return self._first_column("select_of_convoy", convoy_no=convoy_no)
 
     def select_kept(self, ledger_no: int) -> list[int]:
+        """Numbers of the tasks that a ledger has not let go."""
         return self._first_column("select_kept_by_ledger", ledger_no=ledger_no)
 
     def select_naming_ledger(self, said: str) -> list[tuple[int, int, int, str]]:
+        """Number, task_no, link and hash of rows of the history in whose events ``said`` stands: of the store's own history,
+        and the first ones of tasks."""
         rows = self.ask("select_naming_ledger", {"said": said}).fetchall()
         return [(no, task_no, link, digest) for no, task_no, link, digest in rows]
 
     def unread(self, task_nos: Sequence[int]) -> dict[int, str]:
+        """A reply queue for each that has messages which nobody acknowledged."""
         return dict(self.ask("select_unread", {"task_nos": list(task_nos)}).fetchall())
 
     def untold(self, task_nos: Sequence[int]) -> set[int]:
+        """The given tasks with an alert that is still to be told."""
         return set(self._first_column("select_untold", task_nos=list(task_nos)))

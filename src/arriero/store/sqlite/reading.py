@@ -9,18 +9,17 @@ from ...model import HistoryRow, TaskRow
 from .. import listing
 from ..contract import ConvoyLoaded
 from ..engine.transactions import Lane
-from ..sql.reading import SqlReading
+from ..state_store import StateStore
 from ..task_filter import ANY_TASK, TaskFilter, fold_text
 from . import convoys
 from .row_decoding import history_of, task_as_is
-from .store_rows import SqliteRows
 from .task_rows import query
 
 HISTORY_PAGE = 500
 OF_LEDGER = "from_ledger = (SELECT ledger_no FROM arriero_ledger WHERE ledger_id = :ledger)"
 
 
-class SqliteReading(SqlReading[SqliteRows]):
+class SqliteReading(StateStore):
     """Reads for people on SQLite."""
 
     async def list_tasks(
@@ -35,14 +34,14 @@ class SqliteReading(SqlReading[SqliteRows]):
         filtered = _build_statement(which)
         sql = listing.order_newest_first(filtered) if newest_first else filtered
         asked = _build_parameters(which, after, before, limit)
-        return await self._read(lambda rows: [task_as_is(row) for row in rows.connection.execute(sql, asked)])
+        return await self._read(lambda rows: [task_as_is(row) for row in rows.ask_plain(sql, asked).fetchall()])
 
     async def count_listed(
         self, which: TaskFilter = ANY_TASK, *, after: int = 0, before: int | None = None, limit: int
     ) -> int:
         sql, asked = listing.build_count(_build_statement(which)), _build_parameters(which, after, before, limit)
-        found: tuple[int] = await self._read(lambda rows: rows.connection.execute(sql, asked).fetchone())
-        return found[0]
+        (count,) = await self._read(lambda rows: rows.ask_plain(sql, asked).fetchone()) or (0,)
+        return int(count)
 
     async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
         return await self._read(lambda rows: convoys.find(rows, key, limit))
@@ -58,7 +57,7 @@ class SqliteReading(SqlReading[SqliteRows]):
         )
 
     async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
-        (until,) = await self._read(lambda rows: rows.ask("select_history_end").fetchone())
+        (until,) = await self._read(lambda rows: rows.ask("select_history_end").fetchone()) or (0,)
         after = 0
         while True:
             name = "select_history" if task_no is None else "select_task_history"

@@ -17,24 +17,14 @@ from ...boot_clock import nanoseconds_since_boot
 from ...commands import AnyCommand, Submit
 from ...epoch import describe_epoch_refusal
 from ...errors import ArrieroError, InvalidInput, StoreError, UnreadableRow
-from ...model import Instant, LeaseTerm, LedgerRow
+from ...model import Instant, LeaseTerm
 from ...schedules import ScheduleApplied, ScheduleCommand
 from ..contract import Purge, Purged, PurgedNamed
-from ..engine.agent_metrics import AgentMetricsEngine
-from ..engine.agents import BreakerEngine
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import list_ending_turns
-from ..engine.leases import LeaseEngine
-from ..engine.ledgers import LedgerEngine
-from ..engine.limits import LimitEngine
-from ..engine.obsolete_rows import ObsoleteRowsEngine
-from ..engine.processes import ProcessEngine
-from ..engine.reading import ReadingEngine
-from ..engine.remote_agents import RemoteAgentEngine
-from ..engine.schedules import ScheduleEngine, change_schedules
-from ..engine.tokens import TokenEngine
+from ..engine.schedules import change_schedules
 from ..engine.transactions import Lane
-from ..engine.upkeep import UpkeepEngine, purge
+from ..engine.upkeep import purge
 from ..migrate import is_current, migrate_sqlite, migrations, read_applied_number
 from ..process_locks import ProcessLocks, boot_id, folder_of_file
 from ..quarantine import Quarantine
@@ -57,21 +47,7 @@ CHECKPOINT_ROWS = (
 )
 
 
-class SqliteStore(
-    SqliteReading,
-    ProcessEngine[SqliteRows],
-    ReadingEngine[SqliteRows],
-    BreakerEngine[SqliteRows],
-    LeaseEngine[SqliteRows],
-    LimitEngine[SqliteRows],
-    AgentMetricsEngine[SqliteRows],
-    RemoteAgentEngine[SqliteRows],
-    ObsoleteRowsEngine[SqliteRows],
-    UpkeepEngine[SqliteRows],
-    LedgerEngine[SqliteRows],
-    ScheduleEngine[SqliteRows],
-    TokenEngine[SqliteRows],
-):
+class SqliteStore(SqliteReading):
     """A store in the file at ``path``. ``clock``: microseconds, for tests; else the machine's time since boot."""
 
     def __init__(self, path: str, *, clock: Callable[[], Instant] | None = None) -> None:
@@ -302,9 +278,6 @@ class SqliteStore(
     def is_known_dead(self, instance: str) -> bool:
         return self._process_locks.is_known_dead(instance)
 
-    def on_wake_up(self, wake: Callable[[], None]) -> None:
-        """Other processes' news are found by polling the file."""
-
     def _on_registered(self, process_no: int, epoch: int) -> None:
         self._speaks_in = epoch
 
@@ -320,7 +293,7 @@ class SqliteStore(
             store_id = self._id_for_starts(batch, rows, speaks_in)
             return [submit_task(command, rows, store_id) for command in batch]
 
-        return await self._write_and_report(work, Lane.SUBMISSIONS)
+        return await self._reporting(self._write(work, Lane.SUBMISSIONS))
 
     def _id_for_starts(self, batch: Sequence[Submit], rows: SqliteRows, speaks_in: int | None) -> str | None:
         """The store's id if tasks may begin in this commit; what that asks of the file is read before all writing."""
@@ -341,7 +314,7 @@ class SqliteStore(
                 rows.look_ahead(turns)
             return [apply_command(command, rows) for command in batch]
 
-        return await self._write_and_report(work, Lane.ENGINE)
+        return await self._reporting(self._write(work, Lane.ENGINE))
 
     async def change_schedules(self, batch: Sequence[ScheduleCommand]) -> list[ScheduleApplied | Refusal]:
         def work(rows: SqliteRows) -> list[ScheduleApplied | Refusal]:
@@ -351,13 +324,7 @@ class SqliteStore(
 
             return change_schedules(batch, rows, submit_all)
 
-        return await self._write_and_report(work, Lane.SUBMISSIONS)
-
-    async def begin_ledger(self, ledger_id: str) -> LedgerRow:
-        return await self._write(lambda rows: rows.begin_ledger(ledger_id), Lane.UPKEEP)
-
-    async def _with_ledger(self, ledger_no: int, work: Callable[[SqliteRows], T], before: Sequence[Submit] = ()) -> T:
-        return await self._write(work, Lane.UPKEEP)
+        return await self._reporting(self._write(work, Lane.SUBMISSIONS))
 
     async def purge(self, which: Purge, *, actor: str, limit: int, after: int = 0) -> Purged:
         """Found by reading, so that the write lock is held only for what is removed."""

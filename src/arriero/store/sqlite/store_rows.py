@@ -17,17 +17,13 @@ from ...errors import UnreadableRow
 from ...model import AlertRow, ConvoyRow, Instant, LeaseRow, LedgerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
 from ...processes import ProcessRow
 from ...schedules import ScheduleRow
-from ..contract import SUPERVISOR_LEASE, Due, Purge
+from ..contract import SUPERVISOR_LEASE, Due, Purge, Renewals
 from ..engine.ledgers import refuse_reserved
-from ..engine.processes import Renewals
 from ..engine.reading import due_at
 from ..readable import of_task, without_body
-from ..sql.agent_metrics import SqlAgentMetricsRows
-from ..sql.obsolete_rows import SqlObsoleteRows
-from ..sql.remote_agents import SqlRemoteAgentRows
-from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
-from ..sql.schedules import SqlScheduleRows, schedule_as_is
-from ..sql.tokens import SqlTokenRows
+from ..sql.agent_rows import CommandRows
+from ..sql.rows import ProcessRows, UpkeepRows
+from ..sql.store_rows import StoreRows, SubmissionRows, schedule_as_is
 from .convoy_rows import SqliteConvoyRows
 from .row_decoding import (
     alert_of,
@@ -47,7 +43,7 @@ _RETIRED = ProcessRow.__struct_fields__.index("retired")
 _OF_A_TASK = ("purge_history", "purge_alerts", "purge_body", "purge_task")
 
 
-class SqliteDueRows(SqliteConvoyRows):
+class SqliteDueRows(SqliteConvoyRows, CommandRows):
     """Due rows."""
 
     def lock_due_convoys(self, limit: int) -> list[ConvoyRow]:
@@ -135,7 +131,7 @@ class SqliteDueRows(SqliteConvoyRows):
         return found
 
 
-class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
+class SqliteProcessRows(SqliteTaskRows, ProcessRows):
     """Processes, leases and epochs. While this transaction has the write lock nobody else registers, renews or retires."""
 
     def process_is_retired(self, process_no: int) -> bool:
@@ -197,9 +193,6 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
         self._run("leave_out_processes", {"process_no": first - 1, "instance": f"epoch-{epoch}"})
         return epoch
 
-    def rename_workflows(self, old: str, new: str) -> None:
-        """Do nothing: nobody submits by SQL to a file."""
-
     # --- leases
     def select_lease(self, name: str) -> LeaseRow | None:
         row = self._run("select_lease", {"name": name}).fetchone()
@@ -218,11 +211,10 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
     read_term = term
 
 
-class SqliteLedgerRows(SqliteDueRows, SqlUpkeepRows):
-    """The LedgerTable of ``store.engine.ledgers``, and the PurgeTable of ``store.engine.purging``."""
+class SqliteLedgerRows(SqliteDueRows, SubmissionRows, UpkeepRows):
+    """Ledgers, new tasks, and what is purged."""
 
-    def begin_ledger(self, ledger_id: str) -> LedgerRow:
-        """The ledger of that id; a new one when there is none."""
+    def add_ledger(self, ledger_id: str) -> LedgerRow:
         known = self.select_ledger(ledger_id)
         if known is None:
             self._run("insert_ledger", {"ledger_id": ledger_id, "now": self.read_clock()})
@@ -306,16 +298,7 @@ class SqliteLedgerRows(SqliteDueRows, SqlUpkeepRows):
             self._run("erase_history", {"no": no, "events": events})
 
 
-class SqliteRows(
-    SqliteLedgerRows,
-    SqliteProcessRows,
-    SqlReadingRows,
-    SqlAgentMetricsRows,
-    SqlRemoteAgentRows,
-    SqlObsoleteRows,
-    SqlScheduleRows,
-    SqlTokenRows,
-):
+class SqliteRows(SqliteLedgerRows, SqliteProcessRows, StoreRows):
     """All rows of one transaction on SQLite."""
 
     def lock_schedules(self, keys: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
@@ -324,7 +307,7 @@ class SqliteRows(
 
     def select_number(self, task_id: str) -> int | None:
         task = self.task_by_id(task_id)
-        return None if task is None or refuse_reserved(task, self) else task.task_no
+        return None if task is None or refuse_reserved(task, self.ledger) else task.task_no
 
     def select_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
         found = (self._as_it_stands(task_no) for task_no in task_nos)

@@ -26,8 +26,7 @@ from ...model import (
 from .. import columns
 from ..quarantine import Quarantine
 from ..readable import without_body
-from ..sql.breakers import SqlBreakerRows
-from ..sql.limits import SqlLimitRows
+from ..sql.agent_rows import BreakerTable, LimitTable
 from ..statement_files import load_statements
 from .columns import Statement, in_statements, insert_rows, sender, update_rows
 from .row_cache import RowCache
@@ -86,7 +85,7 @@ class Executes(Protocol):
     def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor: ...
 
 
-class SqliteWrittenRows(SqlBreakerRows, SqlLimitRows):
+class SqliteWrittenRows(BreakerTable, LimitTable):
     """Rows that one transaction of a connection writes at its end, many at once.
 
     What is asked by anything but a row's own number is asked of the file, once it has all that was to be written.
@@ -137,6 +136,9 @@ class SqliteWrittenRows(SqlBreakerRows, SqlLimitRows):
         """Lists travel as JSON arrays."""
         given = {} if parameters is None else parameters
         return self._run(name, {key: _json(v).decode() if type(v) is list else v for key, v in given.items()})
+
+    def ask_plain(self, sql: str, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
+        return self.connection.execute(sql, parameters)
 
     def ask_of_agents(self, name: str, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
         if name == "add_breaker":
