@@ -121,9 +121,8 @@ def catalog(url: str, *, without: tuple[str, ...] = ()) -> dict[str, list[tuple[
 def test_schema_sql_is_the_sum_of_the_migrations(fresh: Fresh) -> None:
     migrated, written = fresh(), fresh()
     schema_of(migrated).migrate()
-    text = resources.files("arriero.store.postgres").joinpath("schema.sql").read_text()
-    channel = "arriero_wake_up"
-    done(written, f"CREATE SCHEMA arriero; {text.replace('{schema}', 'arriero').replace('{channel}', channel)}")
+    text = resources.files("arriero.store.postgres").joinpath("schema.sql").read_text() + migrating.read_functions()
+    done(written, f"CREATE SCHEMA arriero; {migrating.fill(text, 'arriero', 'arriero_wake_up')}")
     ours = ("rows", "names")  # what was applied, and who the store is, is no part of a schema
     one, other = catalog(migrated, without=ours), catalog(written, without=ours)
     for kind, rows in one.items():

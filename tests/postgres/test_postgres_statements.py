@@ -20,7 +20,7 @@ from arriero import Agent, App, Attempt, Leadership, guarded, workflow
 from arriero.idempotency.connections import write_for_psycopg
 from arriero.metrics import MetricsCollector
 from arriero.store import listing
-from arriero.store.postgres import lanes, ledger_rows, submitting, task_rows
+from arriero.store.postgres import lanes, ledger_rows, migrating, submitting, task_rows
 from arriero.store.postgres.columns import Write
 from arriero.store.postgres.inspection import server_facts
 from arriero.store.postgres.pipeline import parse_statement
@@ -167,10 +167,10 @@ async def test_the_store_is_measured_for_prometheus_on_every_supported_server(ve
 @pytest.mark.parametrize("version", SUPPORTED)
 def test_the_schema_can_be_made_on_every_supported_server(version: int) -> None:
     url = recreated(version, "schemas")
-    text = resources.files("arriero.store.postgres").joinpath("schema.sql").read_text()
+    text = resources.files("arriero.store.postgres").joinpath("schema.sql").read_text() + migrating.read_functions()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA arriero")
-        connection.execute(text.replace("{schema}", "arriero").replace("{channel}", "wake_up").encode())
+        connection.execute(migrating.fill(text, "arriero", "wake_up").encode())
     server(version).drop_database(url.rpartition("/")[2])
 
 

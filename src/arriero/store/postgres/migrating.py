@@ -4,6 +4,7 @@ What is executed here and what a database administrator is given to execute are 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from importlib import resources
 from typing import Any
 
 import msgspec
@@ -30,6 +31,9 @@ NO_ROLE = (
 )
 
 
+FUNCTIONS_FROM = (
+    3  # the first migration after which ``functions.sql`` is applied: older ones make functions of their own
+)
 KINDS = ("TABLES", "SEQUENCES", "FUNCTIONS")
 # Rows that only a purge removes.
 _PURGED = "{schema}.history, {schema}.edit, {schema}.late_answer, {schema}.step, {schema}.convoy, {schema}.convoy_tail"
@@ -68,6 +72,11 @@ STATEMENTS: Mapping[str, tuple[str, ...]] = {
 def known_migrations() -> list[Migration]:
     """The migrations that this release knows, in order."""
     return migrations(__package__)
+
+
+def read_functions() -> str:
+    """The functions of the schema, which are applied after migrations."""
+    return resources.files(__package__).joinpath("functions.sql").read_text()
 
 
 # --- what is there
@@ -132,8 +141,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         if not self.found.has_schema:
             yield f"CREATE SCHEMA {self.schema};"
         for migration in self.missing:
-            yield script(migration, self.schema, self.channel)
+            yield fill(migration.sql, self.schema, self.channel)
             yield self._record(migration)
+        if self.missing and self.missing[-1].number >= FUNCTIONS_FROM:
+            yield fill(read_functions(), self.schema, self.channel)
         if self.found.number is None:
             yield self._first_meta()
         for role in dict.fromkeys(grant.role for grant in self.grants):
@@ -189,9 +200,9 @@ def build_beginning(schema: str) -> str:
     )
 
 
-def script(migration: Migration, schema: str, channel: str) -> str:
-    """A migration's statements for a schema."""
-    return migration.sql.replace("{schema}", schema).replace("{channel}", channel)
+def fill(sql: str, schema: str, channel: str) -> str:
+    """Statements of a file for a schema."""
+    return sql.replace("{schema}", schema).replace("{channel}", channel)
 
 
 def _quote_name(name: str) -> str:
