@@ -74,8 +74,8 @@ def writes(
     """An operation of a store: ``work`` in one transaction that writes. Parameters and docstring are those of ``work``."""
 
     @wraps(work)
-    async def operation(store: Transactions, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store._write(lambda rows: work(rows, *args, **kwargs), lane)
+    async def operation(self: Transactions, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._write(lambda rows: work(rows, *args, **kwargs), lane)
 
     return operation
 
@@ -86,8 +86,8 @@ def reads(
     """An operation of a store: ``work`` in one transaction that reads. See ``writes``."""
 
     @wraps(work)
-    async def operation(store: Transactions, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store._read(lambda rows: work(rows, *args, **kwargs), lane)
+    async def operation(self: Transactions, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._read(lambda rows: work(rows, *args, **kwargs), lane)
 
     return operation
 
