@@ -6,7 +6,7 @@ repeating it is safe: every command is guarded.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from ..answers import Answer, Refusal, Submitted
 from ..commands import AnyCommand, Submit
@@ -50,12 +50,6 @@ class StateStore(
 
     url: str
     store_id: str  # random, made with the store; part of every idempotency key
-
-    def on_wake_up(self, wake: Callable[[], None]) -> None:
-        """Call ``wake``, in the loop of ``open``, when another process may have brought something.
-
-        A hint: it may come late, twice or never.
-        """
 
     @abstractmethod
     async def open(self) -> None:

@@ -40,6 +40,12 @@ class Transactions:
         """The store's clock. Never goes back, also over restarts; setting the wall clock moves nothing."""
         raise NotImplementedError
 
+    def on_wake_up(self, wake: Callable[[], None]) -> None:
+        """Call ``wake``, in the loop of ``open``, when another process may have brought something.
+
+        A hint: it may come late, twice or never.
+        """
+
     async def _write(self, work: Callable[[StoreRows], T], lane: Lane = Lane.OTHERS) -> T:
         """All that ``work`` writes, durably, or nothing when it raises. It may be run more than once."""
         raise NotImplementedError
