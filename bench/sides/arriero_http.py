@@ -14,8 +14,8 @@ from arriero_app import app, three
 from starlette.requests import Request
 
 from arriero.server.application import build_application
+from arriero.server.caller_limits import RatePolicy
 from arriero.server.calls import Caller
-from arriero.server.rate_limits import RatePolicy
 from arriero.server.routing import GateLimits
 
 PAYLOAD = "x" * 100

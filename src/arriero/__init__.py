@@ -63,7 +63,7 @@ from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .client.guarded import guarded, guarded_sync
-    from .client.ledger_views import LedgerView
+    from .client.ledger_handle import LedgerView
     from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
     from .core.alerts import Alert
     from .idempotency import idempotent
@@ -73,7 +73,7 @@ else:
         "Alert": "core.alerts",
         "DistributedMutex": "leases.mutex",
         "Leadership": "leases.leadership",
-        "LedgerView": "client.ledger_views",
+        "LedgerView": "client.ledger_handle",
         "guarded": "client.guarded",
         "guarded_sync": "client.guarded",
         "SyncApp": "client.sync",

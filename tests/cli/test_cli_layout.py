@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arriero import TaskFailed
-from arriero.cli.layout import display_width, fold, format_table, wrap
+from arriero.cli.output import display_width, fold, format_table, wrap
 
 LONG = "order-2026-11-23-01J9ZK3M5Q7R8S9T0V1W2X3Y4Z-customer-000042"
 words = st.lists(st.text("abcÄ日 -", min_size=1, max_size=30), max_size=20).map(" ".join)

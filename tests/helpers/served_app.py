@@ -10,14 +10,13 @@ from starlette.responses import Response
 
 from arriero import App
 from arriero.server.application import ApiServer, build_application
+from arriero.server.authentication import TokenAuthenticator
 from arriero.server.calls import Call
 from arriero.server.connection_limits import ConnectionLimits
 from arriero.server.http_server import HttpServer
-from arriero.server.listening import ListenOptions, plan_listening
 from arriero.server.routing import RouteGroup, add_operations
 from arriero.server.scopes import Needs
-from arriero.server.sockets import open_socket
-from arriero.server.token_authentication import TokenAuthenticator
+from arriero.server.sockets import ListenOptions, open_socket, plan_listening
 
 LARGE_BYTES = 8 * 1024 * 1024
 LIVE = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"

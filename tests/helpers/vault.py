@@ -25,9 +25,9 @@ from arriero import (
 )
 from arriero.runtime.settings import ROLES
 from arriero.server.application import ApiServer, build_application
+from arriero.server.caller_limits import RatePolicy
 from arriero.server.calls import Caller
 from arriero.server.problems import UNAUTHENTICATED, Problem
-from arriero.server.rate_limits import RatePolicy
 from arriero.server.routing import GateLimits
 
 WHY = {"reason": "it was checked"}

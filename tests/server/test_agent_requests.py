@@ -17,10 +17,9 @@ from arriero.errors import StoreError
 from arriero.runtime.settings import ROLES
 from arriero.server.application import ApiServer
 from arriero.server.caller_limits import CallerLimits, CallerPlaces
-from arriero.server.calls import Caller, HttpCall
+from arriero.server.calls import Caller, HttpCall, ShutdownSignal
 from arriero.server.problems import UNAUTHENTICATED, Problem
 from arriero.server.routes.agent_requests import TakeBody, TakenResponse
-from arriero.server.shutdown_signal import ShutdownSignal
 
 
 def bank_app(machine: Machine) -> App:

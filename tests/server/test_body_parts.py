@@ -18,14 +18,16 @@ from arriero import App
 from arriero.server import http_protocol
 from arriero.server.connection_limits import ConnectionLimits
 from arriero.server.http_protocol import (
+    COST_OF_REQUEST,
+    COST_PER_TURN,
     COST_PER_VISIT,
     PART_BYTES_MIN,
     PARTS_FREE,
+    ParsingQueue,
     PatientProtocol,
     SharedState,
     is_too_fragmented,
 )
-from arriero.server.parsing_queue import COST_OF_REQUEST, COST_PER_TURN, ParsingQueue
 from arriero.server.request_rules import HEADERS_MAX
 
 CHUNKED = b"POST /v1/nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"

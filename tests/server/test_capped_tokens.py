@@ -10,7 +10,7 @@ from server_shop import Order, ShopApp
 
 from arriero import InvalidInput
 from arriero.server.application import build_application
-from arriero.server.token_authentication import TokenAuthenticator
+from arriero.server.authentication import TokenAuthenticator
 
 LAMP = {"workflow": "fulfil", "arguments": {"order": {"item": "lamp"}}}
 

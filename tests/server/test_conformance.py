@@ -21,13 +21,12 @@ from server_world import TOKENS, FixedTokens
 
 from arriero import TaskFailed
 from arriero.server.application import build_application
+from arriero.server.caller_limits import RatePolicy
 from arriero.server.connection_limits import ConnectionLimits
 from arriero.server.http_server import HttpServer
-from arriero.server.listening import ListenOptions, plan_listening
 from arriero.server.openapi import build_openapi
-from arriero.server.rate_limits import RatePolicy
 from arriero.server.routing import GateLimits
-from arriero.server.sockets import open_socket
+from arriero.server.sockets import ListenOptions, open_socket, plan_listening
 
 EXAMPLES = int(os.environ.get("ARRIERO_CONFORMANCE_EXAMPLES", "15"))  # requests for each operation
 # A request of the right shape may still mean nothing, like a cursor of another list: that is refused with 422, as documented.

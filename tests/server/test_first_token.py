@@ -8,7 +8,7 @@ import pytest
 
 from arriero.core.tokens import TokenVerdict, judge_token, parse_token
 from arriero.errors import InvalidInput, StoreError
-from arriero.server.first_token import make_first_token
+from arriero.server.service import make_first_token
 from arriero.store.memory.store import MemoryStore
 from arriero.tokens import NewToken, TokenRow
 

@@ -12,9 +12,9 @@ from server_world import TOKENS, FixedTokens
 from arriero import App
 from arriero.server import GateLimits
 from arriero.server.application import ApiServer, build_application
+from arriero.server.authentication import TokenAuthenticator
+from arriero.server.caller_limits import RatePolicy
 from arriero.server.openapi import build_openapi
-from arriero.server.rate_limits import RatePolicy
-from arriero.server.token_authentication import TokenAuthenticator
 
 PUBLIC = {"GET /v1/health/live", "GET /v1/health/ready"}
 MANY = GateLimits(rate=RatePolicy(1e6, 1e6), agent_rate=RatePolicy(1e6, 1e6))

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from waiting import wait_until_async
 
 from arriero import App, workflow
-from arriero.server import large_json
-from arriero.server.large_json import INLINE_BYTES_MAX, LINES_PER_TURN, POOL, TurnBudget
+from arriero.server import request_body
+from arriero.server.request_body import INLINE_BYTES_MAX, LINES_PER_TURN, POOL, TurnBudget
 from arriero.server.routes.ledgers import iterate_lines
 
 
@@ -30,7 +30,7 @@ from arriero.server.routes.ledgers import iterate_lines
 async def test_other_requests_are_answered_while_a_large_text_is_checked(
     method: str, path: str, media: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, let_go, check = threading.Event(), threading.Event(), large_json.refuse_doubtful_json
+    begun, let_go, check = threading.Event(), threading.Event(), request_body.refuse_doubtful_json
 
     def check_slowly(data: bytes, what: str) -> None:
         if len(data) > INLINE_BYTES_MAX:
@@ -38,7 +38,7 @@ async def test_other_requests_are_answered_while_a_large_text_is_checked(
             assert let_go.wait(60)
         check(data, what)
 
-    monkeypatch.setattr(large_json, "refuse_doubtful_json", check_slowly)
+    monkeypatch.setattr(request_body, "refuse_doubtful_json", check_slowly)
     body = b'{"workflow": "fulfil", "arguments": {"x": "' + b"x" * INLINE_BYTES_MAX + b'"}}'
     async with open_shop() as world:
         headers = {"Content-Type": media}
@@ -54,7 +54,7 @@ async def test_other_requests_are_answered_while_a_large_text_is_checked(
 async def test_a_caller_with_many_large_texts_delays_the_text_of_another_one_by_one_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begun, let_go, check = threading.Event(), threading.Event(), large_json.refuse_doubtful_json
+    begun, let_go, check = threading.Event(), threading.Event(), request_body.refuse_doubtful_json
     checked: list[bytes] = []
 
     def check_slowly(data: bytes, what: str) -> None:
@@ -63,7 +63,7 @@ async def test_a_caller_with_many_large_texts_delays_the_text_of_another_one_by_
         assert let_go.wait(60)
         check(data, what)
 
-    monkeypatch.setattr(large_json, "refuse_doubtful_json", check_slowly)
+    monkeypatch.setattr(request_body, "refuse_doubtful_json", check_slowly)
     text = b'{"workflow": "wait_long"}' + b" " * INLINE_BYTES_MAX
     async with open_shop() as world:
 

@@ -10,8 +10,14 @@ import pytest
 
 from arriero.errors import InvalidInput
 from arriero.loopback import is_loopback
-from arriero.server.listening import ListenOptions, plan_listening, refuse_open_without_token
-from arriero.server.sockets import describe_address, load_certificate, open_socket
+from arriero.server.sockets import (
+    ListenOptions,
+    describe_address,
+    load_certificate,
+    open_socket,
+    plan_listening,
+    refuse_open_without_token,
+)
 
 TLS = {"tls_cert": "chain.pem", "tls_key": "key.pem"}
 PROXY = {"behind_proxy": "x-user"}

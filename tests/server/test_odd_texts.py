@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from server_shop import ShopWorld, open_shop
 
+from arriero.server.caller_limits import RatePolicy
 from arriero.server.openapi import build_openapi
-from arriero.server.rate_limits import RatePolicy
 from arriero.server.routing import GateLimits
 
 UNLIMITED = GateLimits(rate=RatePolicy(1e9, 10**9), agent_rate=RatePolicy(1e9, 10**9))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_world import open_server
 
-from arriero.server.paths import keep_encoded, read_id, write_id
+from arriero.server.parameters import keep_encoded, read_id, write_id
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from arriero.server.preferences import WAIT_SECONDS_MAX, Preferences, read_preferences
+from arriero.server.parameters import WAIT_SECONDS_MAX, Preferences, read_preferences
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import pytest
 from starlette.requests import Request
 
+from arriero.server.authentication import ProxyAuthenticator
 from arriero.server.calls import Caller
 from arriero.server.problems import Problem
-from arriero.server.proxy_authentication import ProxyAuthenticator
 
 USER = (b"x-user", b"ana")
 GROUPS = (b"x-scopes", b"read, operate")
@@ -15,7 +15,7 @@ class OneToken:
     """Knows the token ``good``."""
 
     async def authenticate(self, request: Request) -> Caller:
-        from arriero.server.gate_problems import build_credential_problem
+        from arriero.server.problems import build_credential_problem
 
         if request.headers["authorization"] != "Bearer good":
             raise build_credential_problem("the token is unknown")

@@ -3,8 +3,8 @@
 import pytest
 from server_world import TOKENS, open_server
 
+from arriero.server.caller_limits import BUCKETS_MAX, Bucket, RateLimits, RatePolicy, take_one
 from arriero.server.problems import Problem
-from arriero.server.rate_limits import BUCKETS_MAX, Bucket, RateLimits, RatePolicy, take_one
 from arriero.server.routing import GateLimits
 
 POLICY = RatePolicy(per_second=2, burst=3)

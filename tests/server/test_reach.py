@@ -17,8 +17,8 @@ from vault import Ask, Vault
 from arriero import Entry, Leadership
 from arriero.client.ledger import BATCH
 from arriero.model import LedgerState
+from arriero.server.authentication import TokenAuthenticator
 from arriero.server.calls import Caller
-from arriero.server.token_authentication import TokenAuthenticator
 from arriero.store.task_filter import TaskFilter
 from arriero.tokens import Reach
 

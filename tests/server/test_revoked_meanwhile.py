@@ -14,7 +14,7 @@ from starlette.requests import Request
 from arriero.server import routing
 from arriero.server.application import build_application
 from arriero.server.calls import Caller
-from arriero.server.gate_problems import build_credential_problem
+from arriero.server.problems import build_credential_problem
 
 ledgers = import_module("arriero.server.routes.ledgers")  # the package has the group under this name
 LINE = b'{"workflow": "fulfil", "arguments": {"order": {"item": "lamp"}}}\n'

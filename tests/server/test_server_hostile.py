@@ -14,7 +14,7 @@ from starlette.routing import Mount
 
 from arriero.rate_limited_log import LINES_MAX
 from arriero.server.application import build_application
-from arriero.server.paths import write_id
+from arriero.server.parameters import write_id
 
 LAMP: dict[str, Any] = {"workflow": "fulfil", "arguments": {"order": {"item": "lamp"}}}
 HOSTILE_IDS = [

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from server_shop import ShopWorld, bearer, open_shop
 
 from arriero.errors import StoreError
-from arriero.server.number_runs import format_runs, read_runs
 from arriero.server.problems import Problem
+from arriero.server.routes.replies import format_runs, read_runs
 
 REPLIES = importlib.import_module("arriero.server.routes.replies")  # the package has the group under this name
 

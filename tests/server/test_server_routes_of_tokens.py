@@ -11,11 +11,11 @@ from arriero import App
 from arriero.errors import StoreError
 from arriero.events import read_events
 from arriero.server.application import build_application
+from arriero.server.authentication import TokenAuthenticator
 from arriero.server.calls import Call
-from arriero.server.gate_problems import STOPPING
+from arriero.server.problems import STOPPING
 from arriero.server.routing import GateLimits, RouteGroup, add_operations
 from arriero.server.scopes import Needs, Scope
-from arriero.server.token_authentication import TokenAuthenticator
 
 
 async def test_tokens_are_made_listed_and_revoked_by_an_admin_and_the_history_names_the_caller() -> None:

@@ -13,8 +13,8 @@ from arriero import App
 from arriero.client.tokens import Tokens, draw_token
 from arriero.core.tokens import format_token, parse_token
 from arriero.errors import StoreError
+from arriero.server.authentication import LOOKUPS_MAX, REMEMBERED_SECONDS, TokenAuthenticator
 from arriero.server.problems import Problem
-from arriero.server.token_authentication import LOOKUPS_MAX, REMEMBERED_SECONDS, TokenAuthenticator
 from arriero.store.memory.store import MemoryStore
 from arriero.tokens import TokenRow
 

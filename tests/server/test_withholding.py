@@ -20,7 +20,7 @@ from arriero.client.remote_agents import RemoteRequest
 from arriero.client.task_shapes import ShownTask
 from arriero.failures import StepFailure, TaskFailure
 from arriero.history_chain import payload_hash
-from arriero.server import withholding
+from arriero.server import calls
 from arriero.server.application import ApiServer
 from arriero.server.openapi import build_openapi
 from arriero.server.routes.tasks import HistoryEntry
@@ -174,7 +174,7 @@ def test_each_member_that_may_hold_any_value_is_withheld_or_is_known_to_hold_no_
     assert {StepFailure, TaskFailure} <= found
     known = PLAIN | EVENT_MEMBERS
     for one in found - {RemoteRequest}:  # it goes to the Agent alone
-        withheld = set(withholding.list_members(withholding.PAYLOADS, one))
+        withheld = set(calls.list_members(calls.PAYLOADS, one))
         for name, declared in get_type_hints(one).items():
             is_known = any((base, name) in known for base in one.__mro__)
             assert not is_free(declared) or name in withheld or is_known, (one, name)

@@ -6,8 +6,9 @@ import click
 import msgspec
 
 from ..breakers import AgentVerb
-from ..client.agents import AgentView, check_agent_name, load_agent_views
-from ..client.provider_views import ProviderView
+from ..client.agent_metrics import AgentMetrics, RecentCalls
+from ..client.agents import AgentView, ProviderView, check_agent_name, load_agent_views
+from ..core.agent_metrics import BOUNDS_SECONDS
 from ..errors import InvalidInput
 from ..escaping import shell_word
 from ..events import Event, UnreadableEvent
@@ -15,13 +16,40 @@ from ..events.breaker import EventOfBreaker
 from ..explain.limits import format_use
 from ..model import HistoryRow
 from ..operations import agents
-from ..text.format import format_count
-from .agent_metrics import print_calls
+from ..text.format import format_count, format_duration
 from .operation_commands import add_act, add_listing, build_group
 from .options import json_option, store_option
 from .output import format_time, print_commands, print_fields, print_history, print_json, print_text, truncate
-from .store_events import format_last_events, load_store_stream
-from .stores import open_store_to_read
+from .stores import format_last_events, load_store_stream, open_store_to_read
+
+_CALL_COLUMNS = ("last", "calls", "failed", "p50", "p90", "p99")
+
+
+def print_calls(metrics: AgentMetrics) -> None:
+    """Print a line for each window, and how many calls were ever counted; one line if there were none."""
+    if not metrics.total.calls:
+        click.echo("calls:           none were counted so far")
+        return
+    waits = metrics.oldest_wait_seconds
+    if waits is not None:
+        click.echo(f"oldest wait:     {format_duration(waits)}")
+    click.echo(f"calls:           {format_count(metrics.total.calls, 'call')} since counting began; lately:")
+    rows = [_CALL_COLUMNS, *map(_format_call_cells, metrics.recent)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_CALL_COLUMNS))]
+    for row in rows:
+        click.echo("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+def _format_call_cells(recent: RecentCalls) -> tuple[str, ...]:
+    share = "" if recent.failed_share is None else f"{100 * recent.failed_share:.1f} %"
+    quantiles = (recent.p50_seconds, recent.p90_seconds, recent.p99_seconds)
+    return (f"{recent.minutes} min", f"{recent.calls:,}", share, *map(_format_seconds, quantiles))
+
+
+def _format_seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{format_duration(seconds)}{' or more' if seconds >= BOUNDS_SECONDS[-1] else ''}"
 
 
 class ShownAgent(msgspec.Struct, frozen=True):

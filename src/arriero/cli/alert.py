@@ -9,9 +9,8 @@ from ..core.alerts import Alert, build_alert
 from ..errors import InvalidInput
 from ..model import AlertRow
 from .near_misses import NearMissGroup
-from .options import NUMBER, json_option, store_option
+from .options import NUMBER, json_option, print_note, store_option
 from .output import format_time, print_json, print_table, print_text, truncate
-from .prompts import print_note
 from .stores import open_store_to_read
 
 

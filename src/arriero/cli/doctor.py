@@ -11,10 +11,9 @@ from ..errors import ArrieroError
 from ..escaping import one_line
 from ..explain.doctor import Finding
 from ..store import existing_store
-from .loading import load_app
 from .options import json_option, store_option
 from .output import print_json, print_text
-from .stores import load_configured_app, load_store_configuration, open_store_to_read, refuse_memory_store
+from .stores import load_app, load_configured_app, load_store_configuration, open_store_to_read, refuse_memory_store
 
 NEEDS_CARE = 1
 _MARKS = {"care": "CARE", "information": "note", "fine": "ok"}

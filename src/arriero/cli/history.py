@@ -16,7 +16,6 @@ from ..explain.timeline import IncarnationStart, Timeline
 from ..model import HistoryRow, Instant, TaskRow
 from ..store.state_store import StateStore
 from ..text.format import format_duration, format_instant
-from .layout import wrap
 from .options import json_option, store_option
 from .output import (
     Progress,
@@ -27,6 +26,7 @@ from .output import (
     print_json,
     print_text,
     terminal_width,
+    wrap,
 )
 from .stores import open_store_to_read
 from .task import find_task

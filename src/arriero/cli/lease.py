@@ -20,8 +20,14 @@ from ..text.format import format_duration
 from .operation_commands import build_group
 from .options import F, json_option, signature_options, store_option
 from .output import format_time, print_commands, print_fields, print_history, print_json, print_table, print_text
-from .store_events import format_last_events, load_store_stream
-from .stores import load_store_configuration, open_operator, open_store_to_read, refuse_memory_store
+from .stores import (
+    format_last_events,
+    load_store_configuration,
+    load_store_stream,
+    open_operator,
+    open_store_to_read,
+    refuse_memory_store,
+)
 
 
 class ShownLease(msgspec.Struct, frozen=True):

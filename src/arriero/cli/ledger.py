@@ -15,20 +15,34 @@ import msgspec
 
 from ..client.app import App
 from ..client.ledger import BATCH, Entry, Ledger, LedgerSubmission
-from ..client.ledger_handle import explain_unknown_end, wait_for_ledger
-from ..client.ledger_views import UNFINISHED, LedgerView, find_ledger, list_ledger_views, load_ledger_view
+from ..client.ledger_handle import (
+    UNFINISHED,
+    LedgerView,
+    explain_unknown_end,
+    find_ledger,
+    list_ledger_views,
+    load_ledger_view,
+    wait_for_ledger,
+)
 from ..client.task_verbs import ACTOR, check_signature
 from ..errors import ArrieroError, InvalidInput
 from ..escaping import one_line
 from ..model import LedgerRow, LedgerState, TaskState
 from ..runtime.ports import SystemPorts
 from ..runtime.result_waiters import ResultWaiters
-from .loading import format_error_location, import_module, load_app
 from .near_misses import NearMissGroup
-from .options import json_option, parse_duration, signature_options, store_option, yes_option
+from .options import (
+    confirm,
+    is_terminal,
+    json_option,
+    parse_duration,
+    print_note,
+    signature_options,
+    store_option,
+    yes_option,
+)
 from .output import Progress, format_time, print_json, print_table, print_text
-from .prompts import confirm, is_terminal, print_note
-from .stores import open_client, open_store_to_read
+from .stores import format_error_location, import_module, load_app, open_client, open_store_to_read
 
 SET_ASIDE = 1  # exit codes: entries were set aside; tasks did not all end as processed; they have not all ended
 NOT_PROCESSED = 1

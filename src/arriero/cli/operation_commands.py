@@ -21,11 +21,11 @@ from .options import (
     json_option,
     parse_duration,
     parse_duration_or_instant,
+    print_nobody_runs,
     signature_options,
     store_option,
 )
 from .output import print_json, print_table, print_text
-from .prompts import print_nobody_runs
 from .stores import open_operator
 
 REFUSED = 1

@@ -16,9 +16,17 @@ from ..store.contract import OBSOLETE_AT_ONCE, Purge, PurgeNamed
 from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
 from ..text.format import format_seconds
-from .options import json_option, parse_duration, store_option, yes_option
+from .options import (
+    confirm,
+    count_tasks,
+    json_option,
+    parse_duration,
+    print_note,
+    refuse_without_terminal,
+    store_option,
+    yes_option,
+)
 from .output import Progress, format_time, print_json
-from .prompts import confirm, count_tasks, print_note, refuse_without_terminal
 from .stores import load_store_configuration, open_store_to_read
 
 PURGEABLE = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)

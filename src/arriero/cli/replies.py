@@ -11,9 +11,8 @@ from ..client.app import App
 from ..client.replies import Replies, Status, build_status
 from ..errors import InvalidInput
 from ..escaping import one_line
-from .options import store_option
+from .options import print_note, store_option
 from .output import encode_text, format_time, json_line, open_data_output
-from .prompts import print_note
 from .stores import open_operator
 
 TEXT_SHOWN_MAX = 300

@@ -12,8 +12,6 @@ from ..errors import InvalidInput
 from ..runtime.ports import LoopClock
 from ..runtime.service_notifier import ServiceNotifier
 from ..runtime.settings import HTTP
-from .http_options import collect_http_flags, http_options
-from .loading import load_app
 from .long_running import (
     StopSignal,
     describe_process,
@@ -23,7 +21,8 @@ from .long_running import (
     print_line,
 )
 from .options import log_format_option, store_option
-from .stores import load_configured_app
+from .serve import collect_http_flags, http_options
+from .stores import load_app, load_configured_app
 
 
 @click.command(short_help="Run an App until a signal.")

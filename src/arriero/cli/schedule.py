@@ -25,13 +25,10 @@ from ..operations import schedules
 from ..operations.declaration import Done
 from ..schedules import Overlap, ScheduleRow
 from ..text.format import format_count, format_timing
-from .loading import load_app
 from .operation_commands import add_act, add_listing, add_options, build_group, print_done, read_arguments
-from .options import json_option, read_option, signature_options, store_option
+from .options import json_option, print_nobody_runs, read_option, signature_options, store_option
 from .output import format_time, print_commands, print_fields, print_history, print_json, truncate
-from .prompts import print_nobody_runs
-from .store_events import format_last_events, load_store_stream
-from .stores import open_client, open_store_to_read
+from .stores import format_last_events, load_app, load_store_stream, open_client, open_store_to_read
 
 
 class ShownSchedule(msgspec.Struct, frozen=True):

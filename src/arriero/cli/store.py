@@ -10,9 +10,8 @@ from ..client.app_assignment import Assigned, Assignment, assign
 from ..client.task_verbs import ACTOR, check_signature
 from ..escaping import one_line
 from .near_misses import NearMissGroup
-from .options import json_option, signature_options, store_option, yes_option
+from .options import NOT_DONE, confirm, count_tasks, json_option, signature_options, store_option, yes_option
 from .output import Progress, print_json
-from .prompts import NOT_DONE, confirm, count_tasks
 from .stores import open_operator, open_store_to_read
 
 

@@ -17,11 +17,9 @@ from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import TaskFailed
 from ..escaping import one_line
-from .loading import load_app
-from .options import json_option, read_option, store_option
+from .options import json_option, print_nobody_runs, read_option, store_option
 from .output import print_json
-from .prompts import print_nobody_runs
-from .stores import open_client
+from .stores import load_app, open_client
 
 TASK_FAILED = 1
 

@@ -11,9 +11,8 @@ from ..escaping import one_line
 from ..operations import tokens
 from ..tokens import Scope
 from .operation_commands import add_act, add_listing, build_group
-from .options import json_option, parse_duration, store_option
+from .options import find_login_name, json_option, parse_duration, store_option
 from .output import format_time, print_json
-from .prompts import find_login_name
 from .stores import load_store_configuration, open_client
 
 SCOPES = f"{', '.join(Scope)}, agent:NAME, replies:QUEUE, agent:* or replies:*"

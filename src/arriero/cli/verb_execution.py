@@ -26,9 +26,8 @@ from ..escaping import shell_argument
 from ..model import Loaded, TaskState, Verb
 from ..verb_rules import VERB_RULES
 from .operation_commands import format_options
-from .options import format_refusal
+from .options import NOT_DONE, confirm, count_tasks, format_refusal, print_nobody_runs, print_note
 from .output import Progress, print_json, print_text
-from .prompts import NOT_DONE, confirm, count_tasks, print_nobody_runs, print_note
 from .stores import open_operator
 
 

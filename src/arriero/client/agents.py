@@ -1,6 +1,7 @@
-"""Agents as people see them: how their service is, what waits for it, and the verbs on one of them."""
+"""Agents as people see them: how their service is, what waits for it, its limits and providers, and the verbs on one of them."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -10,18 +11,153 @@ from ..answers import BreakerApplied, Refusal
 from ..breakers import AgentVerb, BreakerRow, BreakerState
 from ..commands import OperateAgent
 from ..core.breaker import compute_next_look
+from ..core.lease import read_process_about
+from ..core.limits import build_book, list_limits
+from ..core.room_reports import SurveyedAgent, survey_hosts
+from ..core.routing import Candidate, compute_shares
 from ..errors import InvalidInput, UnknownName, VerbRefused
 from ..inspection.facts import AgentLoad
-from ..limits import LimitsInUse
+from ..limits import LimitsInUse, read_limit_keys
 from ..model import Instant
 from ..processes import ProcessRow
 from ..store.state_store import StateStore
 from . import task_verbs
-from .agent_limits import LimitView, build_limit_views
 from .agent_metrics import AgentMetrics, MetricsBuilder, find_hosts, sum_up_counts
-from .provider_views import ProviderView, list_provider_views
 from .row_shapes import build_output, to_datetime
 from .session import Session
+
+ProviderKey = tuple[str, str, str]  # Agent, App, target
+
+
+class ProviderView(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the Agents that provide the same steps.
+
+    Attributes:
+        share: part of the new requests that it gets as things stand, from 0 to 1.
+        state: of its breaker; ``paused`` if a person keeps it from taking requests.
+        health: from 0 to 1, by the calls of the processes alive.
+        free, places: of all processes alive that host it; None: none of them has reported yet.
+        is_hosted: a process alive hosts it.
+    """
+
+    agent: str
+    share: float
+    weight: float
+    preference: int
+    state: str
+    health: float
+    free: int | None
+    places: int | None
+    is_hosted: bool
+
+
+class _Rank(msgspec.Struct, frozen=True):
+    agent: str
+    weight: float
+    preference: int
+
+
+def list_provider_views(
+    processes: Iterable[ProcessRow], breakers: Mapping[ProviderKey, BreakerRow], now: Instant
+) -> dict[tuple[str, str], tuple[ProviderView, ...]]:
+    """List the Agents of each group, by the Agent that the workflows call and its App.
+
+    Args:
+        processes: alive.
+        breakers: as they stand in the store.
+    """
+    alive = tuple(processes)
+    groups: dict[tuple[str, str], dict[str, _Rank]] = {}
+    for process in alive:
+        about = read_process_about(process)
+        for base, agent, weight, preference in about.providers:
+            groups.setdefault((base, about.app), {})[agent] = _Rank(agent, weight, preference)
+    found = {}
+    for (base, app), group in groups.items():
+        hosted = survey_hosts(alive, now, app)
+        found[base, app] = _build_views(list(group.values()), app, hosted, breakers)
+    return found
+
+
+def _build_views(
+    group: list[_Rank], app: str, hosted: Mapping[str, SurveyedAgent], breakers: Mapping[ProviderKey, BreakerRow]
+) -> tuple[ProviderView, ...]:
+    of = {one.agent: hosted.get(one.agent) for one in group}
+    states = {one.agent: _name_state(breakers.get((one.agent, app, ""))) for one in group}
+    shares = compute_shares(
+        [
+            Candidate(
+                name=one.agent,
+                weight=one.weight,
+                preference=one.preference,
+                health=1.0 if (host := of[one.agent]) is None else host.health,
+                has_room=host is not None and host.has_room,
+                is_barred=states[one.agent] != str(BreakerState.CLOSED),
+                is_hosted=host is not None,
+            )
+            for one in group
+        ]
+    )
+    return tuple(
+        ProviderView(
+            agent=one.agent,
+            share=round(shares.get(one.agent, 0.0), 4),
+            weight=one.weight,
+            preference=one.preference,
+            state=states[one.agent],
+            health=1.0 if host is None else host.health,
+            free=None if host is None else host.free,
+            places=None if host is None or host.free is None else host.places,
+            is_hosted=host is not None,
+        )
+        for one in group
+        for host in (of[one.agent],)
+    )
+
+
+def _name_state(row: BreakerRow | None) -> str:
+    if row is None:
+        return str(BreakerState.CLOSED)
+    return "paused" if row.paused_at is not None else str(row.state)
+
+
+KEYS_SHOWN_MAX = 10  # of a limit with keys: those that use most
+
+
+class LimitView(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit of an Agent, or one key of it.
+
+    Attributes:
+        name: of the limit.
+        kind: ``concurrent``: attempts at once. ``rate``: calls that begin within ``per`` seconds.
+        most: how many it allows.
+        key: empty: it has no keys, or these are the requests without one.
+        in_use: attempts under way, or calls that began within the window.
+    """
+
+    name: str
+    kind: str
+    most: int
+    per: float
+    key: str
+    in_use: int
+
+
+def build_limit_views(use: LimitsInUse) -> tuple[LimitView, ...]:
+    """Build the views of an Agent's limits. Of a limit with keys those are shown that use most of it."""
+    book = build_book(use)
+    views: list[LimitView] = []
+    for policy in list_limits(use.row.limits):
+        used: Counter[str] = Counter({rate.key: 0 for rate in use.rates if rate.name == policy.name})
+        used.update({read_limit_keys(keys).get(policy.name, ""): 0 for keys, _ in use.running})
+        keys = list(used) if policy.is_keyed else [""]
+        counted = sorted(((book.count_used(policy, key), key) for key in keys), key=lambda one: (-one[0], one[1]))
+        views += [
+            LimitView(name=policy.name, kind=policy.kind, most=policy.most, per=policy.per, key=key, in_use=count)
+            for count, key in counted[:KEYS_SHOWN_MAX]
+            if count or not policy.is_keyed
+        ]
+    return tuple(views)
 
 
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The HTTP API: routes over the client Session. No rule of tasks lives here. Needs the extra ``server``."""
 
+from .application import mount
 from .calls import Caller
-from .mounting import mount
 from .routing import GateLimits
 
 __all__ = ["Caller", "GateLimits", "mount"]

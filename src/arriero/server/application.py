@@ -1,7 +1,9 @@
-"""Builds the ASGI application: the routes, their gate, and how refusals and errors are answered."""
+"""Builds the ASGI application: the routes, their gate, how refusals and errors are answered, and whether it is ready."""
 
+import asyncio
 import logging
 import uuid
+from collections.abc import Iterable
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -13,9 +15,12 @@ from starlette.types import Receive, Scope, Send
 
 from ..client.client import Client
 from ..client.session import Session
-from ..errors import ArrieroError
-from .authentication import Authenticator
-from .paths import EncodedPaths
+from ..config_values import ORIGINS, UnfitValue
+from ..errors import ArrieroError, InvalidInput
+from ..store.contract import SUPERVISOR_LEASE
+from .authentication import Authenticate, Authenticator, FunctionAuthenticator, TokenAuthenticator
+from .calls import ShutdownSignal
+from .parameters import EncodedPaths
 from .problems import (
     INTERNAL,
     INVALID_REQUEST,
@@ -26,13 +31,60 @@ from .problems import (
     build_problem_response,
     hide_store,
 )
-from .readiness import ServerReadiness
 from .request_notes import get_note
-from .request_rules import RequestRules
+from .request_rules import LOOPBACK_NAMES, RequestRules
 from .routes import GROUPS
 from .routing import Gate, GateLimits, add_operations, get_route_path, list_methods, refuse_ungated_routes
 from .security_middleware import SecurityMiddleware
-from .shutdown_signal import ShutdownSignal
+
+ANSWER_SECONDS_MAX = 2.0  # a store that takes longer counts as gone
+REMEMBERED_SECONDS = 1.0  # however many ask, the store is asked once in it
+
+
+class ServerReadiness:
+    """Asks the store, and remembers its answer for a second."""
+
+    def __init__(self, client: Client, shutdown: ShutdownSignal) -> None:
+        self._client = client
+        self._shutdown = shutdown
+        self._answers = False
+        self._asked_at: float | None = None
+        self._asking: asyncio.Task[bool] | None = None
+
+    async def find_obstacle(self) -> str:
+        """Find why no work can be sent here; empty: it can."""
+        session = self._client.session
+        if self._shutdown.has_begun:
+            return "the server is about to end"
+        if not session.is_open:
+            return "the App is not open"
+        if session.node is not None and (session.node.session is None or not self._are_loops_alive()):
+            return "a loop of the App has ended"
+        return "" if await self._ask_store_once() else "the store does not answer"
+
+    def _are_loops_alive(self) -> bool:
+        node = self._client.session.node
+        return node is not None and node.session is not None and all(node.session.list_loop_liveness().values())
+
+    async def _ask_store_once(self) -> bool:
+        now = self._client.session.ports.clock.monotonic()
+        if self._asked_at is not None and now - self._asked_at < REMEMBERED_SECONDS:
+            return self._answers
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self._ask_store())
+        self._answers = await asyncio.shield(self._asking)
+        self._asked_at = self._client.session.ports.clock.monotonic()
+        return self._answers
+
+    async def _ask_store(self) -> bool:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                await self._client.session.store.find_lease(SUPERVISOR_LEASE)
+        except (ArrieroError, TimeoutError) as error:
+            logger.warning("the store does not answer: %s", error or f"not within {ANSWER_SECONDS_MAX:g} s")
+            return False
+        return True
+
 
 logger = logging.getLogger("arriero.server")
 
@@ -138,3 +190,39 @@ async def _answer_failure(request: Request, error: Exception) -> Response:
     incident = str(uuid.uuid4())
     logger.error("a request failed, incident %s: %r", incident, error, exc_info=error)
     return _respond(request, Problem(INTERNAL, f"incident {incident}", incident=incident))
+
+
+def mount(
+    app: Client,
+    *,
+    authenticate: Authenticate | None = None,
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
+    limits: GateLimits = GateLimits(),
+) -> ApiServer:
+    """Build the HTTP API of an App for ``web.mount("/arriero", mount(app))`` in FastAPI or Starlette.
+
+    The lifespan of the web application opens the App: ``async with app:`` or ``async with app.running():``. While it is not open,
+    every request but that for liveness is answered with 503.
+
+    Args:
+        app: the App.
+        authenticate: ``async def authenticate(request) -> Caller | None`` instead of tokens. If it reads a cookie, a page of
+            somebody else could act with it; the check of the header Origin is then all that stands before that.
+        hosts: names by which the web application is known, beside localhost; ``*`` for any, if it judges the header Host itself.
+        origins: of pages of others that may use the API from a browser.
+        limits: what one caller may send.
+    Raises: DefinitionError - a route has no gate; InvalidInput - what is given as an origin is none, or any page.
+    """
+    authenticator = TokenAuthenticator(app.session) if authenticate is None else FunctionAuthenticator(authenticate)
+    known = frozenset(LOOPBACK_NAMES) | frozenset(host.lower() for host in hosts)
+    rules = RequestRules(hosts=known, origins=_check_origins(origins))
+    return build_application(app, authenticator, limits=limits, rules=rules)
+
+
+def _check_origins(origins: Iterable[str]) -> frozenset[str]:
+    given = tuple(origins)
+    try:
+        return frozenset(ORIGINS.checked(given))
+    except UnfitValue as error:
+        raise InvalidInput(f"origins are {given!r}: {str(error) or f'they must be {ORIGINS.must_be}'}") from error

@@ -1,12 +1,61 @@
-"""Limits of what one caller may have under way at once: requests, and among them those that wait for news."""
+"""Limits of each caller: what may be under way at once, and a rate by the rule of a token bucket."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from .gate_problems import build_at_once_problem
+from .problems import build_at_once_problem, build_rate_problem
+
+BUCKETS_MAX = 10_000  # callers that are remembered; whoever is forgotten has sent nothing for longest
+
+
+class RatePolicy(msgspec.Struct, frozen=True):
+    """Rate limit: requests a second on average, and requests at once after a pause."""
+
+    per_second: float
+    burst: float
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """Token bucket of one caller. ``left``: tokens at the instant ``at``, in seconds of a monotonic clock."""
+
+    left: float
+    at: float
+
+
+def take_one(bucket: Bucket | None, policy: RatePolicy, now: float) -> tuple[Bucket, float]:
+    """Take one request out of a bucket; None: a caller who sends the first one.
+
+    Returns: the bucket afterwards, and for how many seconds the caller must wait; 0: the request may go on. Who must wait has
+        taken nothing, so asking too often delays nobody further.
+    """
+    before = Bucket(policy.burst, now) if bucket is None else bucket
+    left = min(policy.burst, before.left + max(0.0, now - before.at) * policy.per_second)
+    if left < 1:
+        return Bucket(left, now), (1 - left) / policy.per_second
+    return Bucket(left - 1, now), 0.0
+
+
+class RateLimits:
+    """The buckets of all callers of this process."""
+
+    def __init__(self, policy: RatePolicy, monotonic: Callable[[], float]) -> None:
+        self._policy = policy
+        self._monotonic = monotonic
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+
+    def admit(self, key: str) -> None:
+        """Count a request of a caller. Raises Problem (too-many-requests)."""
+        bucket, seconds = take_one(self._buckets.get(key), self._policy, self._monotonic())
+        self._buckets[key] = bucket
+        self._buckets.move_to_end(key)
+        while len(self._buckets) > BUCKETS_MAX:
+            self._buckets.popitem(last=False)
+        if seconds > 0:
+            raise build_rate_problem(f"this caller may send {self._policy.per_second:g} requests in a second", seconds)
 
 
 class CallerLimits(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from ..client.alerts import AlertCause
 from ..client.convoy import ConvoyView
 from ..client.leases import LeaderView
 from ..client.ledger import Ledger
-from ..client.ledger_views import LedgerView
+from ..client.ledger_handle import LedgerView
 from ..client.schedules import AskedRun, ScheduleView
 from ..client.tokens import CreatedToken, TokenView
 from ..core.alerts import Alert

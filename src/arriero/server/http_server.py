@@ -12,9 +12,8 @@ import uvicorn
 from ..rate_limited_log import RateLimitedLog
 from .application import ApiServer
 from .connection_limits import ConnectionLimits, LimitedListener
-from .gate_problems import TOO_MANY_CONNECTIONS
-from .http_protocol import PatientProtocol, SharedState
-from .parsing_queue import ParsingQueue
+from .http_protocol import ParsingQueue, PatientProtocol, SharedState
+from .problems import TOO_MANY_CONNECTIONS
 from .sockets import BACKLOG
 
 logger = logging.getLogger("arriero.server")

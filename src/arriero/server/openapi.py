@@ -8,30 +8,28 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
 from ..version import __version__
-from .gate_problems import (
+from .problems import (
     BODY_TOO_SLOW,
     CROSS_ORIGIN,
-    HEADERS_TOO_LARGE,
-    MISDIRECTED,
-    NOT_HTTP,
-    STOPPING,
-    TOO_MANY_AT_ONCE,
-    TOO_MANY_CONNECTIONS,
-    TOO_MANY_REQUESTS,
-    URI_TOO_LONG,
-)
-from .problems import (
     FORBIDDEN,
+    HEADERS_TOO_LARGE,
     INTERNAL,
     INVALID_JSON,
     INVALID_REQUEST,
     MEDIA_TYPE,
+    MISDIRECTED,
+    NOT_HTTP,
     NOT_OPEN,
     OUT_OF_REACH,
+    STOPPING,
     STORE_UNAVAILABLE,
     TOO_LARGE,
+    TOO_MANY_AT_ONCE,
+    TOO_MANY_CONNECTIONS,
+    TOO_MANY_REQUESTS,
     UNAUTHENTICATED,
     UNSUPPORTED_MEDIA,
+    URI_TOO_LONG,
     Problem,
     ProblemDocument,
     ProblemType,

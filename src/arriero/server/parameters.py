@@ -1,11 +1,86 @@
 """Parameters that several routes share: ids in paths, pages of lists, the headers of a submission."""
 
+import re
 from typing import Annotated, Any
+from urllib.parse import quote, unquote
 
+import msgspec
 from fastapi import Header, Path, Query
 from pydantic import AfterValidator
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .paths import read_id
+WAIT_SECONDS_MAX = 60  # proxies end a request that is silent for longer
+
+_match_wait = re.compile(r"wait\s*=\s*\"?(\d{1,9})\"?", re.ASCII).fullmatch
+
+
+class Preferences(msgspec.Struct, frozen=True):
+    """Preferences of the caller. ``wait``: seconds to wait for the end of the task; None: do not wait."""
+
+    respond_async: bool = False
+    wait: int | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Returns True if 202 is an answer that the caller expects."""
+        return self.respond_async or self.wait is not None
+
+    def format_applied(self) -> str:
+        """Format the header Preference-Applied; empty: nothing was preferred."""
+        words = ["respond-async"] if self.respond_async else []
+        return ", ".join(words if self.wait is None else [*words, f"wait={self.wait}"])
+
+
+def read_preferences(header: str | None) -> Preferences:
+    """Read the header. As the standard asks, what is unknown or misspelt is not applied, and no error."""
+    respond_async, wait = False, None
+    for part in (header or "").split(","):
+        token = part.split(";")[0].strip().lower()
+        respond_async = respond_async or token == "respond-async"
+        found = _match_wait(token)
+        if found is not None and wait is None:
+            wait = min(int(found[1]), WAIT_SECONDS_MAX)
+    return Preferences(respond_async, wait)
+
+
+KEPT = {"/": "%2F", ":": "%3A", "%": "%25"}  # characters that stay encoded until the id is read
+
+
+def keep_encoded(raw_path: bytes) -> str:
+    """Decode a path for routing. What separates parts of a path stays encoded where the caller has encoded it.
+
+    Args:
+        raw_path: as it came, without the query.
+    Returns: the path in which ``/`` and ``:`` stand only where they separate. ``read_id`` decodes the rest.
+    """
+    parts: list[str] = []
+    for part in raw_path.decode("ascii", "replace").split("/"):
+        names = [unquote(name, errors="replace") for name in part.split(":")]
+        parts.append(":".join("".join(KEPT.get(sign, sign) for sign in name) for name in names))
+    return "/".join(parts)
+
+
+def read_id(parameter: str) -> str:
+    """Decode an id out of a routed path."""
+    return unquote(parameter)
+
+
+def write_id(value: str) -> str:
+    """Encode an id as one part of a path. Dots alone would be read as a way up, so they are encoded, too."""
+    return quote(value, safe="") if value.strip(".") else value.replace(".", "%2E")
+
+
+class EncodedPaths:
+    """ASGI middleware that routes by ``keep_encoded``."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope.get("raw_path"):
+            scope = {**scope, "path": keep_encoded(scope["raw_path"].split(b"?")[0])}
+        await self._app(scope, receive, send)
+
 
 LIMIT = 50  # things in a page
 LIMIT_MAX = 200

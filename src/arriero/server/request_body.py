@@ -1,11 +1,61 @@
-"""The body of a request, read up to a limit: what is larger is refused before it is in memory."""
+"""The body of a request, read up to a limit, and work on the JSON in it.
+
+What is larger than its limit is refused before it is in memory. Work on a large text runs in a thread, one text at a time, so that the
+event loop goes on: it is Python code that runs for seconds over some shapes of 2 MiB. The interpreter takes its lock from the thread
+every 5 ms. Callers take turns: whoever sends hundreds of texts delays the text of another caller by one of them.
+"""
 
 import asyncio
+import functools
+from collections.abc import Callable
+from typing import TypeVar
 
 from starlette.requests import Request
 
-from .gate_problems import BODY_TOO_SLOW
-from .problems import INVALID_REQUEST, TOO_LARGE, UNSUPPORTED_MEDIA, Problem
+from ..runtime.ports import Ports
+from ..strict_json import refuse_doubtful_json
+from .problems import BODY_TOO_SLOW, INVALID_REQUEST, TOO_LARGE, UNSUPPORTED_MEDIA, Problem
+
+T = TypeVar("T")
+POOL = "json\t"  # no Agent has a name with a tab, so none shares the thread
+INLINE_BYTES_MAX = 16 * 1024  # about 20 ms for the worst shapes
+LINES_PER_TURN = 100  # of the event loop; about 5 ms
+
+
+async def run_on_text(ports: Ports, turn: asyncio.Lock, size: int, function: Callable[[], T]) -> T:
+    """Call a function that works on a text of ``size`` bytes: here, or in the thread if the text is large. Raises what it raises.
+
+    ``turn``: of the caller who sent it; see ``RequestPlace``.
+    """
+    if size <= INLINE_BYTES_MAX:
+        return function()
+    async with turn:
+        return await ports.run_in_thread(POOL, 1, function, _ignore)
+
+
+async def refuse_doubtful_text(ports: Ports, turn: asyncio.Lock, data: bytes, what: str) -> None:
+    """Refuse doubtful JSON (``strict_json``). Raises InvalidInput."""
+    await run_on_text(ports, turn, len(data), functools.partial(refuse_doubtful_json, data, what))
+
+
+class TurnBudget:
+    """Counts the lines, or other small texts, of one turn of the event loop."""
+
+    def __init__(self) -> None:
+        self._lines = self._size = 0
+
+    def is_spent(self, size: int) -> bool:
+        """Count a text of ``size`` bytes. Returns True, and counts anew, if others should have a turn after it."""
+        self._lines += 1
+        self._size += size
+        if self._lines < LINES_PER_TURN and self._size < INLINE_BYTES_MAX:
+            return False
+        self._lines = self._size = 0
+        return True
+
+
+def _ignore() -> None: ...
+
 
 JSON = "application/json"
 LENGTH_DIGITS_MAX = 18  # of a header Content-Length; Python refuses to read thousands of them

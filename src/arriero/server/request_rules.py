@@ -5,8 +5,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from .gate_problems import CROSS_ORIGIN, HEADER_REPEATED, HEADERS_TOO_LARGE, MISDIRECTED, URI_TOO_LONG
-from .problems import INVALID_REQUEST, Problem
+from .problems import (
+    CROSS_ORIGIN,
+    HEADER_REPEATED,
+    HEADERS_TOO_LARGE,
+    INVALID_REQUEST,
+    MISDIRECTED,
+    URI_TOO_LONG,
+    Problem,
+)
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 ANY_HOST = "*"

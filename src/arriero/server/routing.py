@@ -26,18 +26,15 @@ from ..errors import DefinitionError, InvalidInput
 from ..escaping import shell_word
 from ..tokens import AGENT_PREFIX
 from .authentication import Authenticator
-from .caller_limits import CallerLimits, CallerPlaces, RequestPlace
-from .calls import Caller, HttpCall
+from .caller_limits import CallerLimits, CallerPlaces, RateLimits, RatePolicy, RequestPlace
+from .calls import Caller, HttpCall, ShutdownSignal
 from .connection_limits import is_kept
 from .examples import build_example
-from .large_json import refuse_doubtful_text
-from .paths import read_id
+from .parameters import read_id
 from .problems import FORBIDDEN, INVALID_JSON, INVALID_REQUEST, NOT_OPEN, OUT_OF_REACH, Problem, ProblemType
-from .rate_limits import RateLimits, RatePolicy
-from .request_body import JSON, read_body
+from .request_body import JSON, read_body, refuse_doubtful_text
 from .request_notes import get_note
 from .scopes import ANY_TOKEN, Needs, describe_missing_scope
-from .shutdown_signal import ShutdownSignal
 
 EVENT_STREAM = "text/event-stream"
 CONFIRM_SECONDS = 1.0  # a revocation is promised to work within it

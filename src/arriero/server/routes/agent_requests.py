@@ -12,7 +12,6 @@ from ...client.remote_agents import BATCH_MAX, AttemptTerm, RemoteAgents, Remote
 from ...client.session import Session
 from ...errors import AgentRequestRefused, ArrieroError
 from ..calls import Call, HttpCall
-from ..gate_problems import build_shutdown_problem
 from ..parameters import AgentName
 from ..problems import (
     INVALID_REQUEST,
@@ -22,6 +21,7 @@ from ..problems import (
     ProblemType,
     build_problem,
     build_problem_document,
+    build_shutdown_problem,
     declare_problem,
 )
 from ..routing import RouteGroup

@@ -11,20 +11,16 @@ from starlette.requests import Request
 
 from ...client.json_payloads import build_named_call
 from ...client.ledger import Entry, Ledger, LedgerSubmission
-from ...client.ledger_handle import wait_for_ledger
-from ...client.ledger_views import UNFINISHED, LedgerView, list_ledger_views, load_ledger_view
+from ...client.ledger_handle import UNFINISHED, LedgerView, list_ledger_views, load_ledger_view, wait_for_ledger
 from ...client.session import Session
 from ...client.submission import PRIORITY_DEFAULT
 from ...errors import InvalidInput
 from ...model import LedgerState
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, open_cursors
-from ..gate_problems import BODY_TOO_SLOW
-from ..large_json import TurnBudget, refuse_doubtful_text, run_on_text
-from ..parameters import LIMIT, Cursor, LedgerId, Limit
-from ..preferences import WAIT_SECONDS_MAX
-from ..problems import INVALID_REQUEST, TOO_MANY_OPEN_TASKS, UNKNOWN_NAME, Problem
-from ..request_body import require_media
+from ..parameters import LIMIT, WAIT_SECONDS_MAX, Cursor, LedgerId, Limit
+from ..problems import BODY_TOO_SLOW, INVALID_REQUEST, TOO_MANY_OPEN_TASKS, UNKNOWN_NAME, Problem
+from ..request_body import TurnBudget, refuse_doubtful_text, require_media, run_on_text
 from ..routing import CONFIRM_SECONDS, RouteGroup
 from ..scopes import Needs, Scope
 from .submissions import wait_until_shutdown

@@ -20,10 +20,7 @@ from ...store.contract import Ended
 from ...trace_context import parse_headers
 from ..answers import EndAnswer
 from ..calls import Call, HttpCall
-from ..large_json import run_on_text
-from ..parameters import IdempotencyKey, Prefer
-from ..paths import write_id
-from ..preferences import Preferences, read_preferences
+from ..parameters import IdempotencyKey, Prefer, Preferences, read_preferences, write_id
 from ..problems import (
     CONVOY_REFUSES,
     IDEMPOTENCY_KEY_INVALID,
@@ -39,6 +36,7 @@ from ..problems import (
     build_problem,
     build_problem_document,
 )
+from ..request_body import run_on_text
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 

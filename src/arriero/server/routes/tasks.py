@@ -33,9 +33,7 @@ from ..answers import ActionAnswer, EndAnswer, ExplanationAnswer
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, open_cursors
 from ..operation_routes import QueryReader
-from ..parameters import LIMIT, Cursor, Limit, TaskId
-from ..paths import write_id
-from ..preferences import WAIT_SECONDS_MAX
+from ..parameters import LIMIT, WAIT_SECONDS_MAX, Cursor, Limit, TaskId, write_id
 from ..problems import TASK_UNKNOWN
 from ..reached_store import narrow_filter
 from ..routing import RouteGroup
