@@ -12,7 +12,7 @@ from server_shop import Order, ShopApp, ShopWorld, bearer, open_shop
 
 from arriero import InvalidInput
 from arriero.cli.main import commands
-from arriero.server import task_pages
+from arriero.server import cursors
 
 
 async def _get(world: ShopWorld, path: str, **options: Any) -> Any:
@@ -106,7 +106,7 @@ async def _read_all(world: ShopWorld, path: str) -> list[str]:
 async def test_a_filter_that_finds_nothing_reads_a_bounded_part_of_the_store_for_each_page(
     monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    monkeypatch.setattr(task_pages, "SCANNED_MAX", 3)
+    monkeypatch.setattr(cursors, "SCANNED_MAX", 3)
     async with open_shop() as world:
         ids = await _submit(world, 10)
         page = await _get(world, f"/v1/tasks?text=nobody+said+so&order={order}")

@@ -12,8 +12,8 @@ from ..leases import DistributedMutex, Leadership, Lease
 from ..leases.program import LedProgram, Readiness
 from ..runtime.ports import LoopClock
 from .lease import lease_option, open_named_lease
-from .long_running import StopSignal, log_to_standard_error
 from .options import parse_duration
+from .run import StopSignal, log_to_standard_error
 
 NOT_LED = 75  # EX_TEMPFAIL of sysexits.h: another one leads, ask again later
 

@@ -27,9 +27,8 @@ from .near_misses import NearMissGroup
 from .output import discard_output, escape_unencodable_output
 from .purge import purge
 from .replies import replies
-from .run import run
+from .run import run, serve
 from .schedule import schedule
-from .serve import serve
 from .store import store
 from .submit import submit
 from .supervise import supervise

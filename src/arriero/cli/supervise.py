@@ -15,10 +15,9 @@ from ..errors import StoreError
 from ..escaping import one_line
 from ..runtime.leader import PASS_SECONDS_MAX
 from ..runtime.single_pass import PassReport
-from .long_running import StopSignal, log_to_standard_error
 from .options import json_option, log_format_option, store_option
 from .output import format_time, print_json
-from .run import run_until_signal
+from .run import StopSignal, log_to_standard_error, run_until_signal
 from .stores import load_store_configuration, open_operator, refuse_memory_store
 
 PART_FAILED = 1

@@ -31,8 +31,7 @@ from .problems import (
     build_problem_response,
     hide_store,
 )
-from .request_notes import get_note
-from .request_rules import LOOPBACK_NAMES, RequestRules
+from .request_rules import LOOPBACK_NAMES, RequestRules, get_note
 from .routes import GROUPS
 from .routing import Gate, GateLimits, add_operations, get_route_path, list_methods, refuse_ungated_routes
 from .security_middleware import SecurityMiddleware

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .connection_limits import ConnectionLimits, LimitedListener, is_kept
 from .problems import ANSWER_NOT_READ, HEADERS_TOO_LARGE, NOT_HTTP, PARTS_TOO_SMALL, TOO_MANY_CONNECTIONS, Problem
-from .request_notes import attach_note
+from .request_rules import attach_note
 from .security_middleware import FIRST_REFUSAL, SecurityMiddleware
 
 COST_PER_TURN = 512  # about 5 ms of parsing

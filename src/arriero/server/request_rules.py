@@ -1,9 +1,10 @@
-"""Rules that refuse a request before its route sees it: host, origin and size. Values in, refusals out."""
+"""Rules that refuse a request before its route sees it: host, origin and size; and notes about it for the log and the metrics."""
 
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import msgspec
+from starlette.types import Scope
 
 from .problems import (
     CROSS_ORIGIN,
@@ -14,6 +15,30 @@ from .problems import (
     URI_TOO_LONG,
     Problem,
 )
+
+_KEY = "arriero.note"  # shared by all copies of the scope
+
+
+class RequestNote:
+    """``operation``: its name; ``caller``: who sends it; ``problem``: the code of its refusal. Empty: not known, or none."""
+
+    def __init__(self) -> None:
+        self.operation = ""
+        self.caller = ""
+        self.problem = ""
+
+
+def attach_note(scope: Scope) -> tuple[Scope, RequestNote]:
+    """Return the scope of a request with a note in it, and the note. A note that is there already stays."""
+    note = get_note(scope)
+    return {**scope, _KEY: note}, note
+
+
+def get_note(scope: Scope) -> RequestNote:
+    """Return the note of a request; a new one if nobody wants it."""
+    found = scope.get(_KEY)
+    return found if isinstance(found, RequestNote) else RequestNote()
+
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 ANY_HOST = "*"

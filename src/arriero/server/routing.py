@@ -33,7 +33,7 @@ from .examples import build_example
 from .parameters import read_id
 from .problems import FORBIDDEN, INVALID_JSON, INVALID_REQUEST, NOT_OPEN, OUT_OF_REACH, Problem, ProblemType
 from .request_body import JSON, read_body, refuse_doubtful_text
-from .request_notes import get_note
+from .request_rules import get_note
 from .scopes import ANY_TOKEN, Needs, describe_missing_scope
 
 EVENT_STREAM = "text/event-stream"
@@ -103,9 +103,12 @@ class RouteGroup:
         self.operations: list[Operation] = []
 
     def operation(self, method: str, path: str, needs: Needs, **described: Any) -> Callable[[Function], Function]:
-        """Declare an operation: decorates its function. The arguments are those of ``Operation``."""
+        """Declare an operation: decorates its function, which returns the answer. The other arguments are those of ``Operation``."""
 
         def declare(function: Function) -> Function:
+            returned = function.__annotations__.get("return")
+            if isinstance(returned, type) and issubclass(returned, msgspec.Struct):
+                described.setdefault("answer", returned)
             self.operations.append(Operation(method=method, path=path, needs=needs, function=function, **described))
             return function
 

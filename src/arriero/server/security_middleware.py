@@ -11,8 +11,7 @@ from ..client.session import Session
 from ..escaping import one_line
 from ..rate_limited_log import RateLimitedLog
 from .problems import Problem, ProblemType, build_problem_response
-from .request_notes import RequestNote, attach_note, get_note
-from .request_rules import RequestRules, judge_request
+from .request_rules import RequestNote, RequestRules, attach_note, get_note, judge_request
 
 access_log = logging.getLogger("arriero.server.access")
 

@@ -4,12 +4,9 @@ from ..routing import RouteGroup
 from .agent_requests import agent_requests
 from .agents import agents
 from .convoys import convoys
-from .doctor import doctor
-from .document import document
-from .health import health
+from .health import doctor, document, health, metrics
 from .leases import alerts, leases
 from .ledgers import ledgers
-from .metrics import metrics
 from .replies import replies
 from .schedules import schedules
 from .submissions import submissions

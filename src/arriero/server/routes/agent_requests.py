@@ -255,7 +255,6 @@ async def report_request(call: Call, agent: AgentName) -> None:
     AGENT,
     summary="Report how up to 100 attempts ended, each recorded or refused by itself. The answer comes after all commits.",
     body=ReportBatch,
-    answer=ReportBatchAnswer,
     problems=_choose(*_OF_AGENT),
     examples={"two": {"reports": [_SUCCEEDED, {**_OF_TASK, "task": "order-1002", "status": "unknown"}]}},
     answer_example={
@@ -303,7 +302,6 @@ async def _report_one(session: Session, agents: RemoteAgents, agent: str, report
     summary="Ask for more time for an attempt.",
     body=ExtendBody,
     body_max=10_000,
-    answer=AttemptTerm,
     problems=(*_choose(*_OF_ATTEMPT), UNREADABLE),
     examples={"a minute": {**_OF_TASK, "seconds": 60}},
     answer_example={

@@ -19,7 +19,6 @@ add_operations_of(agents, operations.LIST)
     "/v1/agents/{agent}",
     Needs(Scope.READ),
     summary="An Agent of each App that has it, with each of its targets.",
-    answer=operations.AgentListAnswer,
     problems=(UNKNOWN_NAME,),
 )
 async def show_agent(call: Call, agent: AgentName, app: OfApp = None) -> operations.AgentListAnswer:
@@ -35,7 +34,6 @@ async def show_agent(call: Call, agent: AgentName, app: OfApp = None) -> operati
     "/v1/agents/{agent}/metrics",
     Needs(Scope.READ),
     summary="Numbers about the calls of an Agent, of each App that has it.",
-    answer=AppMetrics,
     problems=(UNKNOWN_NAME,),
 )
 async def show_agent_metrics(call: Call, agent: AgentName) -> AppMetrics:

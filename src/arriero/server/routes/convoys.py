@@ -40,7 +40,6 @@ class ConvoyPageAnswer(msgspec.Struct, frozen=True):
     "/v1/convoys",
     Needs(Scope.READ),
     summary="List the convoys in a state, or all that are not idle, in pages.",
-    answer=ConvoyPageAnswer,
     problems=(CURSOR_INVALID,),
 )
 async def list_convoys(
@@ -70,7 +69,6 @@ async def list_convoys(
     "/v1/convoys/{key}",
     Needs(Scope.READ),
     summary="A convoy: what it does, what it waits for, and who comes next.",
-    answer=ConvoyAnswer,
     problems=(UNKNOWN_NAME,),
 )
 async def show_convoy(

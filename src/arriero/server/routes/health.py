@@ -1,12 +1,125 @@
-"""Liveness and readiness, for orchestrators and load balancers. They tell a status and nothing else."""
+"""The server and its store as a whole: liveness and readiness, findings, metrics, and the document of the API."""
+
+from typing import Any
 
 import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
-from ..calls import Call
+from ...client.app import App
+from ...client.diagnosis import (
+    Diagnosis,
+    build_diagnosis,
+    diagnose_machine,
+    diagnose_tasks,
+    list_steps_not_undoable,
+)
+from ...client.session import Session
+from ...config import MEMORY
+from ...explain.doctor import Finding
+from ...extras import describe_install
+from ...store.masking import mask_url
+from ..calls import Call, HttpCall
+from ..openapi import build_openapi
+from ..problems import Problem, declare_problem
 from ..routing import RouteGroup
-from ..scopes import Needs
+from ..scopes import ANY_TOKEN, Needs, Scope
+
+doctor = RouteGroup("doctor")
+
+EXAMPLE: dict[str, Any] = {
+    "store": "postgresql://shop@db.example.com/shop",
+    "healthy": False,
+    "findings": [
+        {
+            "level": "care",
+            "about": "errors",
+            "says": "2 tasks are in error",
+            "remedy": "arriero task list --state error",
+        }
+    ],
+}
+
+
+@doctor.operation(
+    "GET",
+    "/v1/doctor",
+    Needs(Scope.READ),
+    summary="What needs care in the store, on its machine and in the processes that work on it.",
+    answer_example=EXAMPLE,
+)
+async def diagnose(call: Call) -> Diagnosis:
+    session = call.session
+    findings = await _diagnose_machine(session)
+    findings += await diagnose_tasks(session.store, list_steps_not_undoable(session.agents))
+    return build_diagnosis(session.store.url, findings)
+
+
+async def _diagnose_machine(session: Session) -> list[Finding]:
+    """Diagnose the file or server of the store. A server's URL without its password is of no use to ask it."""
+    shown = session.store.url
+    configured = session.configure().store
+    is_configured = mask_url(configured) == mask_url(shown)
+    if shown == MEMORY or not (is_configured or shown.startswith("sqlite:")):
+        return []
+    return (await diagnose_machine(configured if is_configured else shown))[0]
+
+
+document = RouteGroup("document")
+
+
+@document.operation(
+    "GET",
+    "/v1/openapi.json",
+    ANY_TOKEN,
+    summary="This document, in OpenAPI 3.1.",
+    answer=dict,
+    answer_example={"openapi": "3.1.0"},
+)
+async def show_document(call: Call) -> Response:
+    state = call.request.app.state
+    if not hasattr(state, "openapi"):
+        document = build_openapi(call.request.app.routes)
+        if call.root:
+            document["servers"] = [{"url": call.root}]
+        state.openapi = call.encode(document)
+    return Response(state.openapi, media_type="application/json")
+
+
+metrics = RouteGroup("metrics")
+
+NO_METRICS = declare_problem(
+    "metrics-missing",
+    501,
+    "This server has no metrics",
+    f"Install the extra on the server: {describe_install('prometheus')}.",
+)
+
+
+@metrics.operation(
+    "GET",
+    "/metrics",
+    Needs(Scope.READ),
+    summary="Metrics for Prometheus, as text or OpenMetrics.",
+    problems=(NO_METRICS,),
+)
+async def show_metrics(call: Call) -> Response:
+    body, media_type = await _render(call)
+    return Response(body, headers={"Content-Type": media_type})
+
+
+async def _render(call: HttpCall) -> tuple[bytes, str]:
+    try:
+        from ...metrics import MetricsCollector
+    except ImportError as missing:
+        raise Problem(NO_METRICS, str(missing)) from missing
+    app, state = call.client, call.request.app.state
+    assert isinstance(app, App)
+    if not hasattr(state, "metrics"):
+        state.metrics = MetricsCollector(app)
+    collector: MetricsCollector = state.metrics
+    return await collector.render(call.request.headers.get("accept", ""))
+
 
 health = RouteGroup("health")
 
@@ -22,7 +135,6 @@ class HealthAnswer(msgspec.Struct, frozen=True):
     "/v1/health/live",
     Needs(public="an orchestrator that asks whether the process is alive has no token; the answer tells nothing else"),
     summary="Whether this process serves at all.",
-    answer=HealthAnswer,
     answer_example={"status": "live"},
 )
 async def show_liveness(call: Call) -> HealthAnswer:

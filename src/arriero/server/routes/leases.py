@@ -63,7 +63,6 @@ class AlertPageAnswer(msgspec.Struct, frozen=True):
     "/v1/leases",
     Needs(Scope.READ),
     summary="List the leases of the store, and who holds them.",
-    answer=LeaseListAnswer,
 )
 async def list_leases(call: Call) -> LeaseListAnswer:
     return LeaseListAnswer(tuple(await call.client.leases()))
@@ -74,7 +73,6 @@ async def list_leases(call: Call) -> LeaseListAnswer:
     "/v1/leases/{name}",
     Needs(Scope.READ),
     summary="A lease: its holder, its term, and since when.",
-    answer=LeaseView,
     problems=(UNKNOWN_NAME,),
 )
 async def show_lease(call: Call, name: LeaseName) -> LeaseView:
@@ -91,7 +89,6 @@ async def show_lease(call: Call, name: LeaseName) -> LeaseView:
     Needs(Scope.OPERATE),
     summary="Take a lease away from its holder, because it hangs.",
     body=BreakLeaseRequest,
-    answer=BreakLeaseAnswer,
     examples={"break": {"reason": "worker-1 hangs"}},
 )
 async def break_lease(call: Call, name: LeaseName) -> BreakLeaseAnswer:
@@ -107,7 +104,6 @@ async def break_lease(call: Call, name: LeaseName) -> BreakLeaseAnswer:
     "/v1/leader",
     Needs(Scope.READ),
     summary="The Supervisor that leads now.",
-    answer=LeaderAnswer,
 )
 async def show_leader(call: Call) -> LeaderAnswer:
     return LeaderAnswer(await call.client.leader())
@@ -118,7 +114,6 @@ async def show_leader(call: Call) -> LeaderAnswer:
     "/v1/alerts/causes",
     Needs(Scope.READ),
     summary="The open alerts by cause: how many, since when, and one command for all. Only the first 10,000 are read.",
-    answer=AlertCauses,
 )
 async def list_alert_causes(call: Call) -> AlertCauses:
     return await call.client.alert_causes()
@@ -129,7 +124,6 @@ async def list_alert_causes(call: Call) -> AlertCauses:
     "/v1/alerts",
     Needs(Scope.READ),
     summary="List what needs a person, in pages.",
-    answer=AlertPageAnswer,
     problems=(CURSOR_INVALID,),
 )
 async def list_alerts(

@@ -76,7 +76,6 @@ def build_entry(session: Session, body: LedgerEntryBody) -> Entry:
     is_narrowed=True,
     summary="Submit a ledger: a task for each entry, all of them or none. The same ledger again changes nothing.",
     body=LedgerBody,
-    answer=Ledger,
     problems=(TOO_MANY_OPEN_TASKS,),
     examples={"one": {"entries": [ENTRY_EXAMPLE]}, "set aside": {"entries": [ENTRY_EXAMPLE], "bad": "set_aside"}},
 )
@@ -106,7 +105,6 @@ async def build_entries(call: HttpCall, bodies: Sequence[LedgerEntryBody]) -> As
     body=LedgerEntryBody,
     body_media=NDJSON,
     streams_body=True,
-    answer=Ledger,
     problems=(TOO_MANY_OPEN_TASKS,),
     examples={"one line": ENTRY_EXAMPLE},
 )
@@ -181,7 +179,6 @@ async def iterate_lines(request: Request) -> AsyncIterator[bytes]:
     "/v1/ledgers",
     Needs(Scope.READ),
     summary="List the ledgers that are not done, or all, in pages.",
-    answer=LedgerPageAnswer,
     problems=(CURSOR_INVALID,),
 )
 async def list_ledgers(
@@ -206,7 +203,6 @@ async def list_ledgers(
     "/v1/ledgers/{ledger_id}",
     Needs(Scope.READ),
     summary="How far a ledger is, how its tasks stand, and which entries were set aside; the end of all its tasks may be waited for.",
-    answer=LedgerView,
     problems=(UNKNOWN_NAME,),
 )
 async def show_ledger(

@@ -109,7 +109,6 @@ EXAMPLE = {
     REPLIES,
     is_narrowed=True,
     summary="The oldest messages of a reply queue. They stay until they are acknowledged.",
-    answer=ReplyPageAnswer,
     answer_example={"messages": [EXAMPLE], "payloads": "included"},
 )
 async def list_replies(call: Call, queue: QueueName, limit: Limit = LIMIT) -> ReplyPageAnswer:

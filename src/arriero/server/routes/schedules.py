@@ -23,7 +23,6 @@ add_operations_of(schedules, operations.LIST)
     Needs(Scope.READ),
     is_narrowed=True,
     summary="A schedule of each App that has one of the name.",
-    answer=ScheduleListAnswer,
     problems=(UNKNOWN_NAME,),
 )
 async def show_schedule(call: Call, name: ScheduleName, app: OfApp = None) -> ScheduleListAnswer:
@@ -38,7 +37,6 @@ async def show_schedule(call: Call, name: ScheduleName, app: OfApp = None) -> Sc
     is_narrowed=True,
     summary="Add a schedule that no code declares. The same again changes nothing.",
     body=ScheduleRequest,
-    answer=ScheduleVerbAnswer,
     problems=(UNKNOWN_WORKFLOW, INVALID_ARGUMENTS),
     examples={
         "nightly": {"reason": "asked by sales", "name": "nightly", "workflow": "fulfil", "cron": "0 3 * * *"},

@@ -173,7 +173,6 @@ def _respond(call: HttpCall, task: SubmissionAnswer, status: int, preferences: P
     is_narrowed=True,
     summary="Start up to 400 tasks in one request, each accepted or refused by itself.",
     body=SubmissionBatch,
-    answer=BatchAnswer,
     examples={"two": {"tasks": [EXAMPLE, {"workflow": "fulfil", "id": "order-1002"}]}},
     answer_example={
         "results": [

@@ -25,14 +25,12 @@ from ...client.tasks import TaskSelector
 from ...codec import check_id
 from ...errors import InvalidInput
 from ...model import Loaded, Verb
-from ..calls import Call, HttpCall
-from ..cursors import CURSOR_INVALID, open_cursors
+from ..calls import Call, HttpCall, narrow_filter
+from ..cursors import CURSOR_INVALID, load_page, open_cursors, write_position
 from ..parameters import LIMIT_MAX, TaskId
 from ..problems import APPROVAL_NEEDED, INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADABLE, VERB_REFUSED
-from ..reached_store import narrow_filter
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
-from ..task_pages import load_page, write_position
 
 task_verbs = RouteGroup("task verbs")
 
@@ -374,7 +372,6 @@ class AssignAppAnswer(msgspec.Struct, frozen=True):
     Needs(Scope.OPERATE),
     summary="Say which App runs tasks. The same request again goes on with what is left.",
     body=AssignAppRequest,
-    answer=AssignAppAnswer,
     problems=(TASK_UNKNOWN,),
     examples={"rename": {"app": "shop", "from_app": "old-shop", "reason": "it was renamed", "dry_run": True}},
     answer_example={"app": "shop", "from_app": "old-shop", "dry_run": True, "workflows": {"fulfil": 7}, "refused": []},

@@ -30,15 +30,13 @@ from ...model.instants import as_datetime
 from ...operations.declaration import Payloads
 from ...store.contract import Ended
 from ..answers import ActionAnswer, EndAnswer, ExplanationAnswer
-from ..calls import Call, HttpCall
-from ..cursors import CURSOR_INVALID, open_cursors
+from ..calls import Call, HttpCall, narrow_filter
+from ..cursors import CURSOR_INVALID, Order, load_page, open_cursors, write_position
 from ..operation_routes import QueryReader
 from ..parameters import LIMIT, WAIT_SECONDS_MAX, Cursor, Limit, TaskId, write_id
 from ..problems import TASK_UNKNOWN
-from ..reached_store import narrow_filter
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
-from ..task_pages import Order, load_page, write_position
 from .submissions import build_end, wait_until_ended
 
 tasks = RouteGroup("tasks")
@@ -141,7 +139,6 @@ TASK_EXAMPLE = {
     Needs(Scope.READ),
     is_narrowed=True,
     summary="A task as it stands, with its steps.",
-    answer=TaskAnswer,
     problems=(TASK_UNKNOWN,),
     answer_example=TASK_EXAMPLE,
 )
@@ -164,7 +161,6 @@ async def _find(call: HttpCall, task_id: str) -> Loaded:
     Needs(Scope.READ),
     is_narrowed=True,
     summary="What happened to a task, commit by commit.",
-    answer=HistoryAnswer,
     problems=(TASK_UNKNOWN, CURSOR_INVALID),
     answer_example={
         "entries": [
@@ -214,7 +210,6 @@ def _build_entry(timeline: Timeline, row: HistoryRow) -> HistoryEntry:
     Needs(Scope.READ),
     is_narrowed=True,
     summary="Why a task is where it is, what it waits for, and which verbs would move it.",
-    answer=ExplanationAnswer,
     problems=(TASK_UNKNOWN,),
     answer_example={
         "id": "order-1001",
@@ -303,7 +298,6 @@ async def _find_end(call: HttpCall, task: TaskRow, wait: float) -> Ended | None:
     Needs(Scope.READ),
     is_narrowed=True,
     summary="List the tasks that a filter names, in pages.",
-    answer=TaskPageAnswer,
     problems=(CURSOR_INVALID,),
     answer_example={"tasks": [LISTED_EXAMPLE], "next": None},
 )

@@ -40,7 +40,6 @@ class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Needs(Scope.ADMIN),
     summary="Make a token. Its secret is in this answer alone.",
     body=NewTokenBody,
-    answer=CreatedToken,
     status=201,
     problems=(INVALID_REQUEST,),
     examples={"ci": {"name": "ci", "scopes": ["read", "submit"], "expires_in": 7_776_000}},
