@@ -1,4 +1,7 @@
-"""Tables of the verbs that a person may use: which states allow each verb, and what it changes.
+"""The verbs that a person may use: their declarations, which states allow each verb, and what it changes.
+
+A verb on tasks is declared here. Its command with its help, its routes, its entry in the OpenAPI document, its hints for mistyped
+commands and its sentence in a history are derived from ``VERBS``. ``core.verbs`` has what it changes.
 
 ``cancel`` and ``compensate`` both end in the undo. ``cancel`` stops a task that is under way, whatever that takes: past
 a pivot, where nothing may be undone, it is held in error. ``compensate`` only undoes, also what has ended: past a pivot
@@ -8,9 +11,157 @@ Every verb frees the task and grows its fence: whoever drove it finds its writes
 from the record. Attempts under way are left alone and may still report.
 """
 
+from collections.abc import Mapping
+from typing import Annotated, Any
+
 import msgspec
 
-from .model import ConvoyVerb, TaskRow, TaskState, Verb
+from .errors import InvalidInput
+from .model import ConvoyVerb, Instant, TaskRow, TaskState, Verb
+from .policies import check_seconds
+
+Json = msgspec.Raw | msgspec.UnsetType
+
+
+class VerbArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of a verb, beside who asks and why: none.
+
+    A field is a member of the verb's body over HTTP, and an option of its command. The key ``option`` of what is said of a field
+    names its option, where that is not the field's own name.
+    """
+
+    def check(self) -> None:
+        """Check the arguments without a task. Raises InvalidInput."""
+
+    def build_fields(self, now: Instant) -> dict[str, Any]:
+        """Build the fields of the verb's command: those of the same name, unless a verb says otherwise."""
+        return msgspec.structs.asdict(self)
+
+
+class ResubmitArguments(VerbArguments, frozen=True, kw_only=True):
+    """Arguments that the failed step is sent from now on."""
+
+    arguments: Annotated[
+        Json,
+        msgspec.Meta(
+            description="Of one task: send the failed step these from now on, by parameter name; those not named stay. Of a task"
+            " that was undone, or has no steps: the workflow's."
+        ),
+    ] = msgspec.UNSET
+    step: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="Whose arguments are edited, where several steps failed: its label or number.",
+            extra={"option": "--at-step", "metavar": "STEP"},
+        ),
+    ] = None
+
+    def check(self) -> None:
+        if self.arguments is msgspec.UNSET and self.step is not None:
+            raise InvalidInput("step names the step whose arguments are edited; give both, or none of them")
+
+
+class ExtendArguments(VerbArguments, frozen=True, kw_only=True):
+    """The new limit of a task, in seconds from now."""
+
+    within: Annotated[float, msgspec.Meta(description="The new limit, from now.", extra={"option": "--within"})]
+
+    def check(self) -> None:
+        check_seconds(self.within, "within", at_least=0.001)
+
+
+class AnswerArguments(VerbArguments, frozen=True, kw_only=True):
+    """What became of a step."""
+
+    step: Annotated[
+        str,
+        msgspec.Meta(
+            description="The step: its label, undo:LABEL for its compensation, or its number.",
+            extra={"option": "--at-step"},
+        ),
+    ]
+    result: Annotated[Json, msgspec.Meta(description="The result of the step.")] = msgspec.UNSET
+    did_not_happen: Annotated[
+        bool, msgspec.Meta(description="The step is in doubt, and you know that it did not happen.")
+    ] = False
+
+    def check(self) -> None:
+        if self.result is not msgspec.UNSET and self.did_not_happen:
+            raise InvalidInput("result and did_not_happen exclude each other: give one of them, not both")
+
+
+class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """A verb on tasks, as people meet it.
+
+    Args:
+        summary: one line: what it does to a task.
+        text: more of it, for the help of its command.
+        done: what a history says of the person who asked for it.
+        arguments: their type.
+        is_edit: its arguments are given for one task at a time.
+        example: of arguments, as plain JSON values.
+        words: other words for it, which people bring from other tools.
+    """
+
+    summary: str
+    text: str
+    done: str
+    arguments: type[VerbArguments] = VerbArguments
+    is_edit: bool = False
+    example: Mapping[str, Any] = {}
+    words: tuple[str, ...] = ()
+
+
+VERBS: dict[Verb, VerbDeclaration] = {
+    Verb.RESUBMIT: VerbDeclaration(
+        summary="Continue after an error, or run again what was undone.",
+        text="Continue after an error: only what failed is done again. What was undone runs again from the beginning.",
+        done="resubmitted it",
+        arguments=ResubmitArguments,
+        is_edit=True,
+        words=("retry", "redo"),
+    ),
+    Verb.COMPENSATE: VerbDeclaration(
+        summary="Undo everything a task has done, also after its end.",
+        text="Undo everything a task has done, also after its end; refused past a pivot.",
+        done="had it undone",
+        words=("undo", "rollback"),
+    ),
+    Verb.CANCEL: VerbDeclaration(
+        summary="Stop a task that is open, and undo what it did.",
+        text="Stop a task that is open: what it did is undone; past a pivot it is held in error.",
+        done="cancelled it",
+        words=("stop", "kill", "abort"),
+    ),
+    Verb.EXTEND: VerbDeclaration(
+        summary="Move a task's own limit to later.",
+        text="Move a task's own limit, its complete_by, to that long from now; only later, never earlier.",
+        done="moved its limit to later",
+        arguments=ExtendArguments,
+        example={"within": 3600.0},
+    ),
+    Verb.ANSWER: VerbDeclaration(
+        summary="Give a step's result by hand, or say that it did not happen.",
+        text="Give a step's result by hand, or say that a step in doubt did not happen. STEP is its label or its number, as `arriero"
+        " task show` lists them; or undo:LABEL for its compensation, which was done by hand and has no result. With a filter, name"
+        " the step with --at-step.",
+        done="answered a step by hand",
+        arguments=AnswerArguments,
+        example={"step": "charge", "did_not_happen": True},
+    ),
+    Verb.PAUSE: VerbDeclaration(
+        summary="Let nothing new begin in a task until it is resumed.",
+        text="Let nothing new begin in a task until it is resumed; attempts under way end. Its own limit continues to count, and is"
+        " enforced only once it is resumed.",
+        done="paused it",
+    ),
+    Verb.RESUME: VerbDeclaration(
+        summary="Let a paused task continue.",
+        text="Let a paused task continue.",
+        done="let it go on",
+        words=("continue", "unpause"),
+    ),
+}
 
 
 class Rule(msgspec.Struct, frozen=True):

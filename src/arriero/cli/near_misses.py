@@ -12,6 +12,7 @@ import msgspec
 
 from ..escaping import shell_word
 from ..store.masking import holds_password
+from ..verb_rules import VERBS
 
 PROGRAM = "arriero"
 SIMILARITY_MIN = 0.6  # of two words, as difflib measures it: below it a guess misleads more than it helps
@@ -35,10 +36,6 @@ _KNOWN: Mapping[MeantCommand, str] = {
     MeantCommand("doctor", "task show"): "status, info",
     MeantCommand("doctor"): "health",
     MeantCommand("task explain"): "why, task why",
-    MeantCommand("task resubmit"): "retry, redo, task retry, task redo",
-    MeantCommand("task compensate"): "undo, rollback, task undo, task rollback",
-    MeantCommand("task cancel"): "stop, kill, abort, task stop, task kill, task abort",
-    MeantCommand("task pause"): "pause",
     MeantCommand("agent list", "agent show"): "agents, services, breakers",
     MeantCommand("history"): "log, logs, events, task log, task logs, task events",
     MeantCommand("run"): "start, worker, up",
@@ -67,7 +64,6 @@ _KNOWN: Mapping[MeantCommand, str] = {
     MeantCommand("purge", "purge --convoy"): "convoy purge",
     MeantCommand("purge", "purge --ledger"): "ledger purge",
     MeantCommand("submit"): "task start",
-    MeantCommand("task resume"): "resume, task continue, task unpause",
     MeantCommand("convoy list"): "convoy ls",
     MeantCommand("convoy show"): "convoy explain, convoy status",
     MeantCommand("convoy park"): "convoy pause",
@@ -75,7 +71,14 @@ _KNOWN: Mapping[MeantCommand, str] = {
     MeantCommand("ledger list"): "ledger ls",
     MeantCommand("ledger show"): "ledger status",
 }
-KNOWN = {word: meant for meant, words in _KNOWN.items() for word in words.split(", ")}
+KNOWN = {
+    **{
+        word: MeantCommand(f"task {verb}")
+        for verb, declared in VERBS.items()
+        for word in (str(verb), *declared.words, *(f"task {other}" for other in declared.words))
+    },
+    **{word: meant for meant, words in _KNOWN.items() for word in words.split(", ")},
+}
 
 
 class NearMissGroup(click.Group):

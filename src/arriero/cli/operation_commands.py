@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from ..client.json_payloads import check_json
 from ..client.session import Session
 from ..client.task_verbs import check_signature
 from ..errors import InvalidInput, VerbRefused
@@ -22,6 +23,7 @@ from .options import (
     parse_duration,
     parse_duration_or_instant,
     print_nobody_runs,
+    read_option,
     signature_options,
     store_option,
 )
@@ -173,29 +175,46 @@ def build_options(arguments: type[msgspec.Struct], *, without: Sequence[str] = (
     return [_build_option(field) for field in fields if field.name not in ("reason", *without)]
 
 
+def name_option(field: msgspec.structs.FieldInfo) -> str:
+    """Return the name of a field's option; without dashes before it and inside, it is what click passes the value by."""
+    _, meta = split_annotation(field.type)
+    return str((meta.extra or {}).get("option", "--" + field.name.replace("_", "-")))
+
+
 _NULL = object()  # the value of an option that stands for None
 
 
 def _build_option(field: msgspec.structs.FieldInfo) -> Option:
     kind, meta = split_annotation(field.type)
-    name, extra = "--" + field.name.replace("_", "-"), meta.extra or {}
+    extra, name = meta.extra or {}, name_option(field)
     if kind is bool and field.default is None:
-        return click.option(
-            f"{name}/{name.replace('--', '--not-', 1)}", field.name, default=None, help=meta.description
-        )
+        return click.option(f"{name}/{name.replace('--', '--not-', 1)}", default=None, help=meta.description)
     if kind is bool:
-        return click.option(name, field.name, is_flag=True, help=meta.description)
+        return click.option(name, is_flag=True, help=meta.description)
     parse, metavar, form = _TYPES.get(kind, (click.STRING, field.name.upper(), ""))
     if words := extra.get("words"):
         parse, metavar = click.Choice(words), f"[{'|'.join(words)}]"
-    settings: dict[str, Any] = {"metavar": extra.get("metavar") or metavar}
-    if field.required:
+    if kind is msgspec.Raw:
+        parse = _build_json_reader(name)
+    settings: dict[str, Any] = {"metavar": extra.get("metavar") or metavar, "required": field.required}
+    if field.required and "option" not in extra:
         return click.argument(field.name, type=parse, **settings)
     if isinstance(field.default, str | int) and field.default != "":
         settings |= {"default": field.default, "show_default": True}
     null = extra.get("null")
     text = (meta.description or "").removesuffix(".") + form + (f"; or {null}." if null and not words else ".")
-    return click.option(name, field.name, type=_read_null(parse, null) if null else parse, help=text, **settings)
+    return click.option(name, type=_read_null(parse, null) if null else parse, help=text, **settings)
+
+
+def _build_json_reader(option: str) -> Callable[[str], msgspec.Raw]:
+    """Build the type of an option that takes JSON; it raises InvalidInput for a text that is none, or doubtful."""
+
+    def read_json(text: str) -> msgspec.Raw:
+        given = read_option(text, option)
+        check_json(given, option)
+        return msgspec.Raw(given.encode())
+
+    return read_json
 
 
 def _read_null(parse: Callable[[str], Any], null: str) -> Callable[[str], Any]:
@@ -222,6 +241,7 @@ def parse_instant(text: str) -> datetime:
 
 _TYPES: dict[Any, tuple[Any, str, str]] = {  # of options, with what stands for the value, and how it is written
     float: (parse_duration, "DURATION", "; like 90, 15m, 2h or 1d"),
+    msgspec.Raw: (click.STRING, "JSON", "; - reads it from standard input"),
     int: (int, "N", ""),
     datetime: (parse_instant, "INSTANT", "; like 2026-11-24T03:00+01:00"),
     float | datetime: (parse_duration_or_instant, "WHEN", "; like 2h, or 2026-11-20T14:15Z"),

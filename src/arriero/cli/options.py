@@ -1,16 +1,13 @@
 """Options that several commands share, durations as people type them, and questions and notes to the person at the terminal."""
 
-import functools
 import getpass
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from ..errors import DefinitionError, InvalidInput, VerbRefused
 from ..escaping import one_line
@@ -167,39 +164,6 @@ def read_option(given: str, option: str) -> str:
         return sys.stdin.buffer.read().decode()  # JSON is UTF-8, whatever the language of the terminal is
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{option} is no JSON: byte {error.start} of standard input is not UTF-8") from error
-
-
-# --- verbs
-def declare_verb(
-    verb: StrEnum,
-    request_type: type[msgspec.Struct],
-    rules: Iterable[tuple[StrEnum, str]],
-    things: str,
-    short_help: str,
-    options: Iterable[Option],
-) -> Callable[[Callable[..., None]], click.Command]:
-    """Declare the command of a verb.
-
-    Args:
-        request_type: gathers the options that all verbs of the group have; the function gets one, and its own options.
-        rules: (verb, state) pairs that are allowed, for the help text. ``things``: what has the states.
-        short_help: one line; the long text is the docstring of the function.
-    """
-
-    def declare(function: Callable[..., None]) -> click.Command:
-        @functools.wraps(function)
-        def run(**given: Any) -> None:
-            shared = {name: given.pop(name) for name in request_type.__struct_fields__ if name != "verb"}
-            function(request_type(verb=verb, **shared), **given)
-
-        command: Callable[..., None] = run
-        for option in reversed(tuple(options)):
-            command = option(command)
-        states = ", ".join(state for of, state in rules if of is verb)
-        name, epilog = verb.replace("_", "-"), f"For {things} that are: {states}."
-        return click.command(name, short_help=short_help, help=function.__doc__, epilog=epilog)(command)
-
-    return declare
 
 
 def format_refusal(refused: VerbRefused) -> str:

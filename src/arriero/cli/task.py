@@ -25,7 +25,7 @@ from .options import json_option, store_option
 from .output import format_time, print_json, print_table, print_text, print_trace, truncate
 from .payload_record import print_record
 from .stores import open_store_to_read
-from .task_verbs import VERBS
+from .task_verbs import VERB_COMMANDS
 
 LABEL_WIDTH = 17
 
@@ -232,5 +232,5 @@ def _print_traces(task: ShownTask) -> None:
 
 
 task.add_command(list_tasks)
-for verb in VERBS:
+for verb in VERB_COMMANDS:
     task.add_command(verb)

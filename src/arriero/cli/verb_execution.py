@@ -9,10 +9,10 @@ from typing import Any, Literal
 import msgspec
 
 from ..client.app import App
+from ..client.json_payloads import build_verb_fields
 from ..client.task_shapes import StandingTask, load_standing_task
 from ..client.task_verbs import (
     Acted,
-    FieldsBuilder,
     check_signature,
     load_task,
     load_task_to_act,
@@ -24,7 +24,7 @@ from ..client.tasks import TaskSelector
 from ..errors import InvalidInput, VerbRefused
 from ..escaping import shell_argument
 from ..model import Loaded, TaskState, Verb
-from ..verb_rules import VERB_RULES
+from ..verb_rules import VERB_RULES, VerbArguments
 from .operation_commands import format_options
 from .options import NOT_DONE, confirm, count_tasks, format_refusal, print_nobody_runs, print_note
 from .output import Progress, print_json, print_text
@@ -69,41 +69,34 @@ class TaskVerbOutcome(msgspec.Struct, frozen=True):
     task: StandingTask | msgspec.UnsetType = msgspec.UNSET
 
 
-def build_no_fields(loaded: Loaded) -> dict[str, Any]:
-    """Build the fields of a verb that needs no more than its name: none."""
-    return {}
-
-
-def execute_verb(
-    request: TaskVerbRequest, app: App | None = None, build_fields: FieldsBuilder = build_no_fields
-) -> None:
+def execute_verb(request: TaskVerbRequest, arguments: VerbArguments, app: App | None = None) -> None:
     """Carry the verb out and print what came of it; exits with 1 if some of many tasks were refused.
 
     Args:
         app: whose code checks what was typed; None: no code is needed.
-        build_fields: builds the fields that the verb needs besides its name, for a task as it was just read.
     Raises: InvalidInput - a refusal, or a filter that names nothing; StoreError.
     """
     check_signature(request.by, request.reason)
     if request.task_id is None:
-        _execute_on_many(request, app, build_fields)
+        _execute_on_many(request, app, arguments)
     else:
-        _print_one(request, *asyncio.run(_execute_on_one(request, request.task_id, app, build_fields)))
+        _print_one(request, *asyncio.run(_execute_on_one(request, request.task_id, app, arguments)))
 
 
 # --- one task
 async def _execute_on_one(
-    request: TaskVerbRequest, task_id: str, app: App | None, build_fields: FieldsBuilder
+    request: TaskVerbRequest, task_id: str, app: App | None, arguments: VerbArguments
 ) -> tuple[StandingTask, str]:
     """The task as it stands, and that nobody runs it, if so."""
     async with open_operator(app, request.store) as on:
         session = on.session
         loaded = await load_task_to_act(session, on.task(task_id).id)
         try:
+            fields = build_verb_fields(session, loaded, arguments, by=request.by, reason=request.reason)
             if request.dry_run:
-                preview_verb(session, request.verb, loaded, request.by, request.reason, **build_fields(loaded))
+                preview_verb(session, request.verb, loaded, request.by, request.reason, **fields)
                 return await load_standing_task(loaded, session.store), ""
-            await operate_task(session, request.verb, loaded, request.by, request.reason, **build_fields(loaded))
+            await operate_task(session, request.verb, loaded, request.by, request.reason, **fields)
         except VerbRefused as refused:
             raise InvalidInput(format_refusal(refused)) from refused
         after = await load_task(session, task_id)
@@ -147,8 +140,8 @@ class ManyDone(msgspec.Struct, frozen=True):
     nobody: str
 
 
-def _execute_on_many(request: TaskVerbRequest, app: App | None, build_fields: FieldsBuilder) -> None:
-    trial = asyncio.run(_execute_on_each(request, app, build_fields, dry_run=True))
+def _execute_on_many(request: TaskVerbRequest, app: App | None, arguments: VerbArguments) -> None:
+    trial = asyncio.run(_execute_on_each(request, app, arguments, dry_run=True))
     _refuse_empty_selection(request, trial.acted)
     if request.dry_run or not trial.acted.done:
         _print_many(request, trial.acted)
@@ -158,7 +151,7 @@ def _execute_on_many(request: TaskVerbRequest, app: App | None, build_fields: Fi
             f"{request.verb} {count_tasks(len(trial.acted.done))}{_format_refused(trial.acted)}{left}", yes=request.yes
         )
         counted = {trial.numbers[task_id] for task_id in trial.acted.done}
-        done = asyncio.run(_execute_on_each(request, app, build_fields, dry_run=False, counted=counted))
+        done = asyncio.run(_execute_on_each(request, app, arguments, dry_run=False, counted=counted))
         acted = _merge_trial(done.acted, trial.acted)
         _print_many(request, acted, gone=len(counted) - done.acted.meant - done.acted.left_out_count)
         _print_what_waits(request, done)
@@ -171,7 +164,7 @@ def _execute_on_many(request: TaskVerbRequest, app: App | None, build_fields: Fi
 async def _execute_on_each(
     request: TaskVerbRequest,
     app: App | None,
-    build_fields: FieldsBuilder,
+    arguments: VerbArguments,
     *,
     dry_run: bool,
     counted: Collection[int] | None = None,
@@ -184,11 +177,11 @@ async def _execute_on_each(
         numbers[loaded.task.task_id] = loaded.task.task_no
         if loaded.task.state is TaskState.ERROR:
             in_error.add(loaded.task.task_id)
-        return build_fields(loaded)
+        return build_verb_fields(session, loaded, arguments, by=request.by, reason=request.reason)
 
     async with open_operator(app, request.store) as on:
+        session = on.session
         with Progress(f"{request.verb}, looking" if dry_run else request.verb, "tasks", beside_data=False) as progress:
-            session = on.session
             acted = await operate_tasks(
                 session,
                 request.verb,

@@ -13,6 +13,7 @@ from ..model import STEP_PREFIX, Loaded, StepKind
 from ..plain_values import fill_in_defaults
 from ..runtime.code import Code
 from ..strict_json import refuse_doubtful_json
+from ..verb_rules import AnswerArguments, ResubmitArguments, VerbArguments
 from .session import Session
 from .task_verbs import build_answer, build_edit, find_definition, find_edited_definition, find_step, refuse_edits
 
@@ -107,33 +108,37 @@ def find_named_definition(session: Session, name: str) -> Workflow[Any, Any] | S
 
 
 # --- verbs
-def build_edit_from_json(
-    session: Session, loaded: Loaded, text: str, step: str | None, *, by: str, reason: str
+def build_verb_fields(
+    session: Session, loaded: Loaded, arguments: VerbArguments, *, by: str, reason: str
 ) -> dict[str, Any]:
-    """Build the fields of a resubmission with edited arguments, for doors that have no Python.
+    """Build the fields of a verb's command from its arguments, for a task as it was just read.
 
-    Args:
-        text: a JSON object with the arguments by parameter name; those not named stay as they were.
-        step: whose arguments are edited; None: the only failed one, or the task's own.
     Raises: VerbRefused - the state of the task does not allow it; InvalidInput - the arguments or the step do not fit.
     """
+    match arguments:
+        case ResubmitArguments(arguments=msgspec.Raw() as given, step=step):
+            return _build_edit(session, loaded, bytes(given).decode(), step, by=by, reason=reason)
+        case ResubmitArguments():
+            return {}
+        case AnswerArguments(step=step, result=given, did_not_happen=did_not_happen):
+            text = bytes(given).decode() if isinstance(given, msgspec.Raw) else None
+            return _build_answer(session.codes, loaded, step, text, did_not_happen=did_not_happen)
+        case _:
+            return arguments.build_fields(session.store.now())
+
+
+def _build_edit(
+    session: Session, loaded: Loaded, text: str, step: str | None, *, by: str, reason: str
+) -> dict[str, Any]:
     refuse_edits(loaded, session.store.now(), by=by, reason=reason)
     _, definition = find_edited_definition(loaded, session.codes, step)
     require_object(text, "arguments")  # only now: the state of the task explains more than a wrong argument
     return build_edit(loaded, session.codes, decode_arguments(definition.signature, text), step)
 
 
-def build_answer_from_json(
+def _build_answer(
     codes: Mapping[str, Code], loaded: Loaded, step: str, text: str | None, *, did_not_happen: bool
 ) -> dict[str, Any]:
-    """Build the fields of an answer, for doors that have no Python.
-
-    Args:
-        codes: those of the App; none are needed without a result.
-        step: its label, ``undo:LABEL`` for its compensation, or its number.
-        text: the result in JSON; None: none is given.
-    Raises: InvalidInput - no such step, both or neither given, or a result of another type.
-    """
     result: Any = msgspec.UNSET
     if text is not None:
         row = find_step(loaded, step)

@@ -194,7 +194,7 @@ def build_answer(
     is_given = result is not msgspec.UNSET
     if did_not_happen:
         if is_given:
-            raise InvalidInput("give either a result or did_not_happen, not both")
+            raise InvalidInput("result and did_not_happen exclude each other: give one of them, not both")
         return {"step": row.ordinal, "did_not_happen": True}
     if row.kind is StepKind.COMPENSATION:
         if is_given and result is not None:

@@ -9,12 +9,26 @@ from typing import Any
 import msgspec
 
 from ..answers import APPROVAL_NEEDED, Refusal
-from ..commands import Operate
+from ..commands import Command, Operate
 from ..errors import UnreadableRow
 from ..events import Event, UnreadableEvent, read_events
 from ..events.task import OperatorAction, OperatorApproval
 from ..person_names import list_skeletons
 from .changes import Refused, Rows
+
+OF_EVERY_VERB = frozenset(  # fields of a command that say who asks for a verb of which task, and not what exactly
+    {
+        *Command.__struct_fields__,
+        "verb",
+        "task_no",
+        "incarnation",
+        "by",
+        "reason",
+        "store_id",
+        "persons",
+        "approved_since",
+    }
+)
 
 
 def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
@@ -79,11 +93,9 @@ def encode_request(command: Operate) -> str:
     Two commands ask for the same only if these texts are the same. The text itself is kept, because the next person has to
     see what was approved, and because two requests may be found that share a hash.
     """
-    payloads = {"arguments": command.arguments, "result": command.result}
-    request: dict[str, Any] = {} if command.step is None else {"step": command.step}
-    request |= {name: msgspec.Raw(text.encode()) for name, text in payloads.items() if text is not None}
-    if command.did_not_happen:
-        request["did_not_happen"] = True
-    if command.within:
-        request["within"] = command.within
+    request: dict[str, Any] = {}
+    for field in msgspec.structs.fields(Operate):
+        value = getattr(command, field.name)
+        if field.name not in OF_EVERY_VERB and value != field.default:
+            request[field.name] = msgspec.Raw(value.encode()) if isinstance(value, str) else value
     return msgspec.json.encode(request).decode()

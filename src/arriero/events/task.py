@@ -4,8 +4,9 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ..failure_location import find_frame_to_fix, format_frame, is_expected
 from ..failures import read_task_failure
-from ..model import Instant
+from ..model import Instant, Verb
 from ..text.format import format_instant
+from ..verb_rules import VERBS
 from .base import Hash, HistoryEvent, HistoryNames, join_parts
 
 _WHY_RELEASED = {
@@ -17,15 +18,6 @@ _ENDS = {
     "processed": "processed: it is done",
     "compensated": "compensated, everything is undone",
     "error": "in error, a person is needed",
-}
-_VERBS = {
-    "resubmit": "resubmitted it",
-    "compensate": "had it undone",
-    "cancel": "cancelled it",
-    "extend": "moved its limit to later",
-    "answer": "answered a step by hand",
-    "pause": "paused it",
-    "resume": "let it go on",
 }
 
 
@@ -177,7 +169,7 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
         anew = ", to run again from the beginning" if self.anew else ""
         edited = "" if self.arguments is UNSET else ", with edited arguments of its workflow"
         approved = f", approved by {' and '.join(self.approved_by)}" if self.approved_by else ""
-        did = _VERBS.get(self.verb, self.verb)
+        did = VERBS[Verb(self.verb)].done if self.verb in tuple(Verb) else self.verb
         return f'{self.by} {did}{anew}{edited}{changed}{approved}: "{self.reason}"{until}'
 
 

@@ -48,7 +48,10 @@ def list_available_actions(loaded: Loaded, now: Instant) -> list[AvailableAction
     """The verbs that the task allows, and what each would do; also those that only this task refuses, with the reason."""
     found: list[AvailableAction] = []
     for verb in list_possible_verbs(loaded.task):
-        found += _ACTIONS[verb](loaded, now)
+        if verb in _ACTIONS:
+            found += _ACTIONS[verb](loaded, now)
+        else:
+            found += _single_action(verb, VERB_RULES[verb, loaded.task.state].effect, loaded, now)
     return sorted(found, key=lambda move: bool(move.refused))
 
 
@@ -175,20 +178,10 @@ def _list_answers(step: StepRow, loaded: Loaded, now: Instant) -> list[Available
     return found
 
 
-def _list_pause_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
-    return _single_action(Verb.PAUSE, VERB_RULES[Verb.PAUSE, loaded.task.state].effect, loaded, now)
-
-
-def _list_resume_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
-    return _single_action(Verb.RESUME, VERB_RULES[Verb.RESUME, loaded.task.state].effect, loaded, now)
-
-
 _ACTIONS: dict[Verb, Callable[[Loaded, Instant], list[AvailableAction]]] = {
     Verb.RESUBMIT: _list_resubmit_actions,
     Verb.COMPENSATE: _list_compensate_actions,
     Verb.CANCEL: _list_cancel_actions,
     Verb.EXTEND: _list_extend_actions,
     Verb.ANSWER: _list_answer_actions,
-    Verb.PAUSE: _list_pause_actions,
-    Verb.RESUME: _list_resume_actions,
 }

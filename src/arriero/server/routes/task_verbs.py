@@ -5,14 +5,13 @@ from typing import Any, Literal
 import msgspec
 
 from ...client.app_assignment import Assignment, assign
-from ...client.json_payloads import build_answer_from_json, build_edit_from_json
+from ...client.json_payloads import build_verb_fields
 from ...client.planned_verbs import VerbPlan, iterate_rows, operate_plan, plan_rows
 from ...client.session import Session
 from ...client.task_shapes import StandingTask, load_standing_task
 from ...client.task_verbs import (
     Acted,
     FieldsBuilder,
-    check_limit,
     check_signature,
     load_task,
     load_task_to_act,
@@ -24,7 +23,8 @@ from ...client.task_verbs import (
 from ...client.tasks import TaskSelector
 from ...codec import check_id
 from ...errors import InvalidInput
-from ...model import Loaded, Verb
+from ...model import Verb
+from ...verb_rules import VERBS, VerbArguments
 from ..calls import Call, HttpCall, narrow_filter
 from ..cursors import CURSOR_INVALID, load_page, open_cursors, write_position
 from ..parameters import LIMIT_MAX, TaskId
@@ -45,30 +45,6 @@ class VerbRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dry_run: bool = False
 
 
-class ResubmitRequest(VerbRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``arguments``: by parameter name: send the failed step these from now on; those not named stay as they were.
-
-    ``step``: whose arguments are edited, where several failed: its label or number.
-    """
-
-    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    step: str | None = None
-
-
-class ExtendRequest(VerbRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``within``: the new limit, in seconds from now."""
-
-    within: float
-
-
-class AnswerRequest(VerbRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``step``: its label, ``undo:LABEL`` for its compensation, or its number. Give a result, or say that it did not happen."""
-
-    step: str
-    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    did_not_happen: bool = False
-
-
 class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A verb on tasks that a filter names, at most ``limit`` of them; or on those of a plan, which a dry run gave.
 
@@ -87,20 +63,6 @@ class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dry_run: bool = False
     limit: int = LIMIT_MAX
     cursor: str | None = None
-
-
-class BulkExtendRequest(BulkRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``within``: the new limit, in seconds from now."""
-
-    within: float
-
-
-class BulkAnswerRequest(BulkRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``step``: of each task. Give a result, or say that it did not happen."""
-
-    step: str
-    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    did_not_happen: bool = False
 
 
 class VerbAnswer(msgspec.Struct, frozen=True):
@@ -144,25 +106,32 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     plan: str | None = None
 
 
-SINGLE: dict[Verb, type[VerbRequest]] = {
-    Verb.RESUBMIT: ResubmitRequest,
-    Verb.EXTEND: ExtendRequest,
-    Verb.ANSWER: AnswerRequest,
-}
-BULK: dict[Verb, type[BulkRequest]] = {Verb.EXTEND: BulkExtendRequest, Verb.ANSWER: BulkAnswerRequest}
-SUMMARIES = {
-    Verb.RESUBMIT: "Go on from an error, or run again what was undone",
-    Verb.COMPENSATE: "Undo everything that was done, also after the end",
-    Verb.CANCEL: "Stop what is under way, and undo what it did",
-    Verb.EXTEND: "Move the own limit to later",
-    Verb.ANSWER: "Give a step's result by hand, or say that it did not happen",
-    Verb.PAUSE: "Let nothing new begin until it is resumed",
-    Verb.RESUME: "Let what is paused go on",
-}
-EXAMPLES: dict[Verb, dict[str, Any]] = {
-    Verb.EXTEND: {"within": 3600.0},
-    Verb.ANSWER: {"step": "charge", "did_not_happen": True},
-}
+def build_body(verb: Verb, base: type[msgspec.Struct], prefix: str) -> Any:
+    """Build the type of a verb's body: the base with the verb's arguments; the base itself, if there are none."""
+    arguments = VERBS[verb].arguments
+    fields = msgspec.structs.fields(arguments)
+    if not fields or (VERBS[verb].is_edit and base is BulkRequest):
+        return base
+    members = [(one.name, one.type) if one.required else (one.name, one.type, one.default) for one in fields]
+    return msgspec.defstruct(
+        f"{prefix}{verb.capitalize()}Request",
+        members,
+        bases=(base,),
+        namespace={"__doc__": arguments.__doc__},
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+
+
+def read_arguments(verb: Verb, asked: VerbRequest | BulkRequest) -> VerbArguments:
+    """Read the arguments of a verb from its body. Raises InvalidInput."""
+    of = VERBS[verb].arguments
+    arguments = of(**{name: getattr(asked, name) for name in of.__struct_fields__ if hasattr(asked, name)})
+    arguments.check()
+    return arguments
+
+
 STANDING_EXAMPLE = {
     "id": "order-1001",
     "workflow": "fulfil",
@@ -185,19 +154,19 @@ STANDING_EXAMPLE = {
 # --- one task
 def _declare_verb(verb: Verb) -> None:
     """Declare the operation of a verb on one task."""
-    of = SINGLE.get(verb, VerbRequest)
+    of = build_body(verb, VerbRequest, "")
 
     async def run(call: Call, task_id: TaskId) -> VerbAnswer:
         return await _operate_one(call, verb, task_id, call.read(of))
 
     run.__name__ = f"{verb}_task"
-    example = {"reason": "the bank is back", **EXAMPLES.get(verb, {})}
+    example = {"reason": "the bank is back", **VERBS[verb].example}
     task_verbs.operation(
         "POST",
         f"/v1/tasks/{{task_id}}:{verb}",
         Needs(Scope.OPERATE),
         is_narrowed=True,
-        summary=f"{SUMMARIES[verb]}: one task.",
+        summary=f"{VERBS[verb].summary.removesuffix('.')}: one task.",
         body=of,
         answer=VerbAnswer,
         problems=(
@@ -205,7 +174,7 @@ def _declare_verb(verb: Verb) -> None:
             VERB_REFUSED,
             APPROVAL_NEEDED,
             UNREADABLE,
-            *([INVALID_ARGUMENTS] if verb is Verb.RESUBMIT else []),
+            *([INVALID_ARGUMENTS] if VERBS[verb].is_edit else []),
         ),
         examples={"do it": example, "try it": {**example, "dry_run": True}},
         answer_example={"id": "order-1001", "verb": str(verb), "outcome": "done", "task": STANDING_EXAMPLE},
@@ -216,7 +185,7 @@ async def _operate_one(call: HttpCall, verb: Verb, task_id: str, asked: VerbRequ
     session, by = call.session, call.caller.name
     check_signature(by, asked.reason)
     loaded = await load_task_to_act(session, check_id(task_id, "task_id"))
-    fields = _choose_fields_builder(session, asked, by)(loaded)
+    fields = _choose_fields_builder(session, verb, asked, by)(loaded)
     if asked.dry_run:
         preview_verb(session, verb, loaded, by, asked.reason, **fields)
         return VerbAnswer(task_id, str(verb), "would_be_done", await load_standing_task(loaded, session.store))
@@ -225,50 +194,28 @@ async def _operate_one(call: HttpCall, verb: Verb, task_id: str, asked: VerbRequ
     return VerbAnswer(task_id, str(verb), "done", await load_standing_task(after, session.store))
 
 
-def _choose_fields_builder(session: Session, asked: VerbRequest | BulkRequest, by: str) -> FieldsBuilder:
+def _choose_fields_builder(session: Session, verb: Verb, asked: VerbRequest | BulkRequest, by: str) -> FieldsBuilder:
     """Choose the function that builds the fields of a verb from the body, for a task as it was just read."""
-    if isinstance(asked, ExtendRequest | BulkExtendRequest):
-        limit = check_limit(asked.within)
-        return lambda loaded: {"within": limit}
-    if isinstance(asked, AnswerRequest | BulkAnswerRequest):
-        return lambda loaded: _answer(session, loaded, asked)
-    if isinstance(asked, ResubmitRequest):
-        return lambda loaded: _edit(session, loaded, asked, by)
-    if type(asked) not in (VerbRequest, BulkRequest):
-        raise AssertionError(f"the fields of {type(asked).__name__} are read nowhere")
-    return lambda loaded: {}
-
-
-def _answer(session: Session, loaded: Loaded, asked: AnswerRequest | BulkAnswerRequest) -> dict[str, Any]:
-    text = None if isinstance(asked.result, msgspec.UnsetType) else bytes(asked.result).decode()
-    return build_answer_from_json(session.codes, loaded, asked.step, text, did_not_happen=asked.did_not_happen)
-
-
-def _edit(session: Session, loaded: Loaded, asked: ResubmitRequest, by: str) -> dict[str, Any]:
-    if isinstance(asked.arguments, msgspec.UnsetType):
-        if asked.step is not None:
-            raise InvalidInput("step names the step whose arguments are edited; give both, or none of them")
-        return {}
-    text = bytes(asked.arguments).decode()
-    return build_edit_from_json(session, loaded, text, asked.step, by=by, reason=asked.reason)
+    arguments = read_arguments(verb, asked)
+    return lambda loaded: build_verb_fields(session, loaded, arguments, by=by, reason=asked.reason)
 
 
 # --- many tasks
 def _declare_bulk_verb(verb: Verb) -> None:
     """Declare the operation of a verb on many tasks."""
-    of = BULK.get(verb, BulkRequest)
+    of = build_body(verb, BulkRequest, "Bulk")
 
     async def run(call: Call) -> BulkAnswer:
         return await _operate_many(call, verb, call.read(of))
 
     run.__name__ = f"{verb}_tasks"
-    example = {"filter": {"state": "error", "agent": "bank"}, "reason": "the bank is back", **EXAMPLES.get(verb, {})}
+    example = {"filter": {"state": "error", "agent": "bank"}, "reason": "the bank is back", **VERBS[verb].example}
     task_verbs.operation(
         "POST",
         f"/v1/tasks:{verb}",
         Needs(Scope.OPERATE),
         is_narrowed=True,
-        summary=f"{SUMMARIES[verb]}: the next of the tasks that a filter names, or those of a plan.",
+        summary=f"{VERBS[verb].summary.removesuffix('.')}: the next of the tasks that a filter names, or those of a plan.",
         body=of,
         answer=BulkAnswer,
         problems=(CURSOR_INVALID,),
@@ -292,7 +239,7 @@ async def _operate_many(call: HttpCall, verb: Verb, asked: BulkRequest) -> BulkA
     check_signature(by, asked.reason)
     if (asked.filter is None) == (asked.plan is None):
         raise InvalidInput(f"{verb} what? Give a filter, or the plan of a dry run")
-    build_fields = _choose_fields_builder(session, asked, by)
+    build_fields = _choose_fields_builder(session, verb, asked, by)
     if asked.plan is not None:
         return await _operate_by_plan(session, verb, asked, asked.plan, by, build_fields)
     if not 1 <= asked.limit <= LIMIT_MAX:
