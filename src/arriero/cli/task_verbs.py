@@ -1,20 +1,275 @@
 """The commands of the verbs on tasks, built from their declarations in ``verb_rules``."""
 
-from collections.abc import Callable
-from typing import Any
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any, Literal
 
 import click
 import msgspec
 
 from ..client.app import App
+from ..client.json_payloads import build_verb_fields
+from ..client.task_shapes import StandingTask, load_standing_task
+from ..client.task_verbs import (
+    Acted,
+    check_signature,
+    load_task,
+    load_task_to_act,
+    operate_task,
+    operate_tasks,
+    preview_verb,
+)
 from ..client.tasks import TaskSelector
-from ..errors import InvalidInput
-from ..model import Verb
+from ..errors import InvalidInput, VerbRefused
+from ..escaping import shell_argument
+from ..model import Loaded, TaskState, Verb
 from ..verb_rules import VERB_RULES, VERBS, AnswerArguments, VerbArguments
-from .operation_commands import build_options, gather_options, name_option, read_arguments
-from .options import Option, json_option, signature_options, store_option, yes_option
-from .stores import load_app_with_types
-from .verb_execution import TaskVerbRequest, execute_verb
+from .operation_commands import build_options, format_options, gather_options, name_option, read_arguments
+from .options import (
+    NOT_DONE,
+    Option,
+    confirm,
+    count_tasks,
+    format_refusal,
+    json_option,
+    print_nobody_runs,
+    print_note,
+    signature_options,
+    store_option,
+    yes_option,
+)
+from .output import Progress, print_json, print_text
+from .stores import load_app_with_types, open_operator
+
+
+class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A verb that a person asks for, on the task named by its id, or else on all tasks that the filter selects."""
+
+    verb: Verb
+    task_id: str | None
+    which: TaskSelector
+    by: str
+    reason: str
+    dry_run: bool
+    yes: bool
+    store: str | None
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        filters, verb = format_options(self.which.check("--")), self.verb
+        if self.task_id is None and not filters:
+            raise InvalidInput(
+                f"{verb} what? Give the ID of a task, or say what many have in common, like --state error; "
+                f"see `arriero task {verb} --help`"
+            )
+        if self.task_id is not None and filters:
+            is_misled = self.which.step is not None and verb in (Verb.RESUBMIT, Verb.ANSWER)
+            hint = "; a step of one task is named by --at-step" if is_misled else ""
+            raise InvalidInput(
+                f"both the ID {self.task_id!r} and a filter ({filters}) are given; give one of them{hint}"
+            )
+
+
+class TaskVerbOutcome(msgspec.Struct, frozen=True):
+    """One line of ``--json`` for each task; ``task``, as it stands now, only where one was named."""
+
+    id: str
+    verb: str
+    outcome: Literal["done", "would_be_done", "refused"]
+    reason: str = ""
+    task: StandingTask | msgspec.UnsetType = msgspec.UNSET
+
+
+def execute_verb(request: TaskVerbRequest, arguments: VerbArguments, app: App | None = None) -> None:
+    """Carry the verb out and print what came of it; exits with 1 if some of many tasks were refused.
+
+    Args:
+        app: whose code checks what was typed; None: no code is needed.
+    Raises: InvalidInput - a refusal, or a filter that names nothing; StoreError.
+    """
+    check_signature(request.by, request.reason)
+    if request.task_id is None:
+        _execute_on_many(request, app, arguments)
+    else:
+        _print_one(request, *asyncio.run(_execute_on_one(request, request.task_id, app, arguments)))
+
+
+# --- one task
+async def _execute_on_one(
+    request: TaskVerbRequest, task_id: str, app: App | None, arguments: VerbArguments
+) -> tuple[StandingTask, str]:
+    """The task as it stands, and that nobody runs it, if so."""
+    async with open_operator(app, request.store) as on:
+        session = on.session
+        loaded = await load_task_to_act(session, on.task(task_id).id)
+        try:
+            fields = build_verb_fields(session, loaded, arguments, by=request.by, reason=request.reason)
+            if request.dry_run:
+                preview_verb(session, request.verb, loaded, request.by, request.reason, **fields)
+                return await load_standing_task(loaded, session.store), ""
+            await operate_task(session, request.verb, loaded, request.by, request.reason, **fields)
+        except VerbRefused as refused:
+            raise InvalidInput(format_refusal(refused)) from refused
+        after = await load_task(session, task_id)
+        return await load_standing_task(after, session.store), await session.describe_missing_scheduler()
+
+
+def _print_one(request: TaskVerbRequest, view: StandingTask, nobody: str) -> None:
+    if request.as_json:
+        print_json(TaskVerbOutcome(view.id, request.verb, "would_be_done" if request.dry_run else "done", task=view))
+    elif request.dry_run:
+        print_text(f"{request.verb} would be accepted; task {_format_standing(view)}", hanging=2)
+    else:
+        print_text(f"task {_format_standing(view)}", hanging=2)
+    if request.verb is Verb.ANSWER and view.state == TaskState.ERROR and not request.dry_run:
+        print_note(
+            f"note: it stays in error until `arriero task resubmit {shell_argument(view.id)}` goes on from there"
+        )
+    print_nobody_runs(nobody)
+
+
+def _format_standing(view: StandingTask) -> str:
+    paused = ", paused" if view.paused else ""
+    waiting = f"; it waits for {view.waiting_for}" if view.waiting_for else ""
+    reason = f"; {view.reason}" if view.reason and view.state == TaskState.ERROR else ""
+    return f"{view.id} is {view.state}{paused}{waiting}{reason}"
+
+
+# --- many tasks
+class ManyDone(msgspec.Struct, frozen=True):
+    """The outcome of a verb on many tasks, or of its dry run.
+
+    Args:
+        numbers: of the tasks that it was asked of, by their ids.
+        in_error: ids of those of them that were in error before.
+        nobody: that no Scheduler is alive to go on with them; empty: one is.
+    """
+
+    acted: Acted
+    numbers: dict[str, int]
+    in_error: frozenset[str]
+    nobody: str
+
+
+def _execute_on_many(request: TaskVerbRequest, app: App | None, arguments: VerbArguments) -> None:
+    trial = asyncio.run(_execute_on_each(request, app, arguments, dry_run=True))
+    _refuse_empty_selection(request, trial.acted)
+    if request.dry_run or not trial.acted.done:
+        _print_many(request, trial.acted)
+    else:
+        left = f"; {format_left_out(trial.acted)}" if trial.acted.left_out else ""
+        confirm(
+            f"{request.verb} {count_tasks(len(trial.acted.done))}{_format_refused(trial.acted)}{left}", yes=request.yes
+        )
+        counted = {trial.numbers[task_id] for task_id in trial.acted.done}
+        done = asyncio.run(_execute_on_each(request, app, arguments, dry_run=False, counted=counted))
+        acted = _merge_trial(done.acted, trial.acted)
+        _print_many(request, acted, gone=len(counted) - done.acted.meant - done.acted.left_out_count)
+        _print_what_waits(request, done)
+        if acted.refused:
+            sys.exit(NOT_DONE)
+    if trial.acted.refused:
+        sys.exit(NOT_DONE)
+
+
+async def _execute_on_each(
+    request: TaskVerbRequest,
+    app: App | None,
+    arguments: VerbArguments,
+    *,
+    dry_run: bool,
+    counted: Collection[int] | None = None,
+) -> ManyDone:
+    """``counted``: numbers of the tasks that a person was told of; others that fit the filter since are left alone."""
+    numbers: dict[str, int] = {}
+    in_error: set[str] = set()
+
+    def note_task(loaded: Loaded) -> dict[str, Any]:
+        numbers[loaded.task.task_id] = loaded.task.task_no
+        if loaded.task.state is TaskState.ERROR:
+            in_error.add(loaded.task.task_id)
+        return build_verb_fields(session, loaded, arguments, by=request.by, reason=request.reason)
+
+    async with open_operator(app, request.store) as on:
+        session = on.session
+        with Progress(f"{request.verb}, looking" if dry_run else request.verb, "tasks", beside_data=False) as progress:
+            acted = await operate_tasks(
+                session,
+                request.verb,
+                request.which.build_filter(session.store.now()),
+                request.by,
+                request.reason,
+                dry_run=dry_run,
+                progress=progress.set_count,
+                build_fields=note_task,
+                is_meant=lambda row: counted is None or row.task_no in counted,
+            )
+        return ManyDone(acted, numbers, frozenset(in_error), await session.describe_missing_scheduler())
+
+
+def _refuse_empty_selection(request: TaskVerbRequest, acted: Acted) -> None:
+    """Refuse a filter that no task fits, or whose tasks all have a state that does not allow the verb."""
+    if acted.meant:
+        return
+    meant = format_options(request.which)
+    if not acted.left_out:
+        raise InvalidInput(f"no task fits {meant}; `arriero task list` takes the same options")
+    states = ", ".join(state for of, state in VERB_RULES if of is request.verb)
+    raise InvalidInput(
+        f"there is nothing to {request.verb} among what fits {meant}: {format_left_out(acted)}; {request.verb} is for tasks that"
+        f" are {states}"
+    )
+
+
+def _merge_trial(acted: Acted, trial: Acted) -> Acted:
+    """Add to the outcome the tasks that the dry run before it refused and left out."""
+    left_out = Counter(dict(trial.left_out)) + Counter(dict(acted.left_out))
+    refused = (*trial.refused, *acted.refused)
+    return Acted(len(acted.done) + len(refused), acted.done, refused, tuple(left_out.most_common()))
+
+
+def format_left_out(acted: Acted) -> str:
+    """Format the tasks that were left out: ``98 tasks left out (97 processed, 1 compensated)``."""
+    what = ", ".join(f"{count:,} {state}" for state, count in acted.left_out)
+    return f"{count_tasks(acted.left_out_count)} left out ({what})"
+
+
+def _format_refused(acted: Acted) -> str:
+    return f", refused for {len(acted.refused):,}" if acted.refused else ""
+
+
+def _print_many(request: TaskVerbRequest, acted: Acted, *, gone: int = 0) -> None:
+    dry_run = request.dry_run
+    if request.as_json:
+        outcome: Literal["done", "would_be_done"] = "would_be_done" if dry_run else "done"
+        for task_id in acted.done:
+            print_json(TaskVerbOutcome(task_id, request.verb, outcome))
+        for task_id, reason in acted.refused:
+            print_json(TaskVerbOutcome(task_id, request.verb, "refused", reason))
+        if acted.left_out:
+            print_note(format_left_out(acted))  # beside the data, in which each line is one task that was asked
+        return
+    if dry_run:
+        for task_id in acted.done:
+            print_text(f"would {request.verb} {task_id}", hanging=2)
+    for task_id, reason in acted.refused:
+        print_text(f"{'would be ' * dry_run}refused {task_id}: {reason}", hanging=2)
+    accepted = "would be accepted" if dry_run else "accepted"
+    told = f"{request.verb}: {accepted} for {len(acted.done):,} of {count_tasks(acted.meant)}{_format_refused(acted)}"
+    left_out = f"; {format_left_out(acted)}" if acted.left_out else ""
+    print_text(f"{told}{left_out}{f'; {gone:,} no longer fit the filter' if gone else ''}", hanging=2)
+
+
+def _print_what_waits(request: TaskVerbRequest, done: ManyDone) -> None:
+    if not done.acted.done:
+        return
+    staying = done.in_error.intersection(done.acted.done) if request.verb is Verb.ANSWER else ()
+    if staying:
+        print_note(f"note: {count_tasks(len(staying))} in error until `arriero task resubmit` goes on from there")
+    print_nobody_runs(done.nobody)
+
 
 _SHARED_OPTIONS: tuple[Option, ...] = (
     gather_options(TaskSelector, "which"),
