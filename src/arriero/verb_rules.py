@@ -11,7 +11,7 @@ Every verb frees the task and grows its fence: whoever drove it finds its writes
 from the record. Attempts under way are left alone and may still report.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -33,8 +33,8 @@ class VerbArguments(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Check the arguments without a task. Raises InvalidInput."""
 
-    def build_fields(self, now: Instant) -> dict[str, Any]:
-        """Build the fields of the verb's command: those of the same name, unless a verb says otherwise."""
+    def build_fields(self, now: Callable[[], Instant]) -> dict[str, Any]:
+        """Build the fields of the verb's command: those of the same name, unless a verb says otherwise. ``now``: the store's clock."""
         return msgspec.structs.asdict(self)
 
 

@@ -311,6 +311,9 @@ def build_verb_command(verb: Verb) -> click.Command:
             given["at_step"] = _require_one_step(given.pop("positional_step"), given["at_step"])
         own_given = {name: given.pop(passed_as) for name, passed_as in fields.items()}
         request = TaskVerbRequest(verb=verb, **given)
+        if not fields:
+            execute_verb(request, VerbArguments())
+            return
         arguments: VerbArguments = read_arguments(declared.arguments, own_given)
         arguments.check()
         edited = [f"--{name}" for name in fields if isinstance(getattr(arguments, name), msgspec.Raw)]

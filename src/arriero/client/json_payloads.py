@@ -115,6 +115,8 @@ def build_verb_fields(
 
     Raises: VerbRefused - the state of the task does not allow it; InvalidInput - the arguments or the step do not fit.
     """
+    if not arguments.__struct_fields__:
+        return {}
     match arguments:
         case ResubmitArguments(arguments=msgspec.Raw() as given, step=step):
             return _build_edit(session, loaded, bytes(given).decode(), step, by=by, reason=reason)
@@ -124,7 +126,7 @@ def build_verb_fields(
             text = bytes(given).decode() if isinstance(given, msgspec.Raw) else None
             return _build_answer(session.codes, loaded, step, text, did_not_happen=did_not_happen)
         case _:
-            return arguments.build_fields(session.store.now())
+            return arguments.build_fields(session.store.now)
 
 
 def _build_edit(
