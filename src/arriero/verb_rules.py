@@ -71,7 +71,7 @@ class ExtendArguments(VerbArguments, frozen=True, kw_only=True):
 
 
 class AnswerArguments(VerbArguments, frozen=True, kw_only=True):
-    """What became of a step."""
+    """The answer that a person gives for a step: its result, or that it did not happen."""
 
     step: Annotated[
         str,
