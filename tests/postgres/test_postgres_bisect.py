@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from arriero.errors import ArrieroError, InvalidInput, StoreError
-from arriero.store.postgres.bisect import in_halves
+from arriero.store.postgres.store import in_halves
 
 UNFIT = frozenset("x")
 LOCKED = frozenset("l")

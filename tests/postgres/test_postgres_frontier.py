@@ -10,8 +10,8 @@ from postgres_servers import server, worker
 from arriero.answers import Claimed
 from arriero.commands import Claim
 from arriero.model import Instant, later
-from arriero.store.postgres import frontier
-from arriero.store.postgres.frontier import DEAD_A_LOOK, DEAD_FEW, LOOKS_MAX, SLACK, Frontier
+from arriero.store.postgres import context
+from arriero.store.postgres.context import DEAD_A_LOOK, DEAD_FEW, LOOKS_MAX, SLACK, Frontier
 from arriero.store.postgres.pipeline import PendingAnswer
 from arriero.store.postgres.session import Transaction
 from arriero.store.postgres.store import PostgresStore
@@ -86,7 +86,7 @@ def clock() -> list[Instant]:
 
 @pytest.fixture
 async def store(url: str, clock: list[Instant], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
-    monkeypatch.setattr(frontier, "DEAD_FEW", 100)
+    monkeypatch.setattr(context, "DEAD_FEW", 100)
     store = PostgresStore(f"{url}?listen=off&prepare=off", clock=lambda: clock[0])
     await store.open()
     yield store

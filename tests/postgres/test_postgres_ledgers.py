@@ -12,11 +12,11 @@ from store_checks import broken_links, disagreements, history_violations
 
 from arriero import Agent, App, Attempt, Entry, InvalidInput, Ledger, workflow
 from arriero.model import LedgerState
-from arriero.store import listing
+from arriero.store import task_filter
 from arriero.store.postgres.lanes import LONG, OTHERS
-from arriero.store.postgres.listing import OF_LEDGER
 from arriero.store.postgres.session import Statements
 from arriero.store.postgres.store import PostgresStore
+from arriero.store.postgres.store_rows import OF_LEDGER
 from arriero.store.task_filter import TaskFilter
 
 SECONDS_MAX = 60.0
@@ -198,10 +198,10 @@ async def test_the_tasks_of_a_ledger_are_found_by_an_index_however_many_others_t
     }
     nobody = dict.fromkeys(("before", "failed", *TaskFilter.__struct_fields__)) | asked | {"limit": 20}
     statements = Statements("arriero")
-    filtered = listing.narrow_to_ledger(statements("select_filtered"), OF_LEDGER)
+    filtered = task_filter.narrow_to_ledger(statements("select_filtered"), OF_LEDGER)
     wanted = {
         "list": (filtered, LONG, 30),
-        "newest": (listing.order_newest_first(filtered), LONG, 30),
+        "newest": (task_filter.order_newest_first(filtered), LONG, 30),
         "first open": (statements("select_open_of_ledgers"), OTHERS, 1),
         "counts": (statements("count_tasks_of_ledger"), LONG, 30),
     }

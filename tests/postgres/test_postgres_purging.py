@@ -16,8 +16,8 @@ from arriero.answers import Submitted
 from arriero.commands import Operate, Process, Report
 from arriero.model import Verb
 from arriero.store.contract import Busy, PurgeNamed
-from arriero.store.engine.purging import NamedRows, purge_named
 from arriero.store.engine.transactions import Lane
+from arriero.store.engine.upkeep import NamedRows, purge_named
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.postgres.store_rows import PostgresRows
 

@@ -16,8 +16,7 @@ from arriero.store.postgres import connect_pauses
 from arriero.store.postgres import session as session_module
 from arriero.store.postgres.connect_pauses import CONNECT_SECONDS, CONNECT_SECONDS_MAX
 from arriero.store.postgres.inspection import server_facts
-from arriero.store.postgres.lanes import ENGINE, OTHERS, RENEWALS
-from arriero.store.postgres.pages import Pages
+from arriero.store.postgres.lanes import ENGINE, OTHERS, RENEWALS, Pages
 from arriero.store.postgres.session import (
     PostgresSession,
     Statements,

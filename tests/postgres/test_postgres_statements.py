@@ -19,7 +19,7 @@ from store_world import submission
 from arriero import Agent, App, Attempt, Leadership, guarded, workflow
 from arriero.idempotency.connections import write_for_psycopg
 from arriero.metrics import MetricsCollector
-from arriero.store import listing
+from arriero.store import task_filter
 from arriero.store.postgres import lanes, ledger_rows, migrating, submitting, task_rows
 from arriero.store.postgres.columns import Write
 from arriero.store.postgres.inspection import server_facts
@@ -81,8 +81,8 @@ def all_statements() -> Iterator[tuple[str, str]]:
                 yield f"{name} of one", statements.fill(write.of_one)
                 yield f"{name} of many", statements.fill(write.of_many)
     filtered = statements("select_filtered")
-    yield "select_filtered, newest first", listing.order_newest_first(filtered)
-    yield "select_filtered, counted", listing.build_count(filtered)
+    yield "select_filtered, newest first", task_filter.order_newest_first(filtered)
+    yield "select_filtered, counted", task_filter.build_count(filtered)
     for name in load_statements("arriero.idempotency"):
         yield f"idempotency {name}", write_for_psycopg(name)
 

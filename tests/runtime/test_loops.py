@@ -22,7 +22,10 @@ from arriero.runtime import agent_metrics, node, schedule_runner, upkeep
 from arriero.runtime import reload as rereading
 from arriero.runtime.loop_watch import LoopWatch
 from arriero.runtime.settings import check_roles
-from arriero.store.postgres import listening, watchdog
+from arriero.store.postgres import (
+    listening,
+    session,
+)
 from arriero.store.postgres.target import target_of
 from arriero.store.sqlite.store import SqliteStore
 from arriero.store.threads import ConnectionThread
@@ -348,8 +351,8 @@ class Waits:
 
 
 async def watch(case: Case) -> None:
-    case.patch.setattr(watchdog, "LOOK_SECONDS", 0.001)
-    dog, bad, good = watchdog.Watchdog(), Waits(MemoryError()), Waits()
+    case.patch.setattr(session, "LOOK_SECONDS", 0.001)
+    dog, bad, good = session.Watchdog(), Waits(MemoryError()), Waits()
     dog.watch(bad, 0)
     dog.watch(good, 0)
     for waits in (bad, good, bad, good):

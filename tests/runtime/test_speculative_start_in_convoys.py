@@ -20,8 +20,8 @@ from arriero.model.instants import as_datetime
 from arriero.runtime.convoy_hand_over import ConvoyHandOver
 from arriero.runtime.convoy_yield import ConvoyYield
 from arriero.store.memory import MemoryStore
+from arriero.store.sqlite.row_cache import READ_AT_ONCE
 from arriero.store.sqlite.store import SqliteStore
-from arriero.store.sqlite.waiting_cache import READ_AT_ONCE
 
 MESSAGES = 50
 # A process that cannot renew its lease in time opens a request without taking it, which costs a commit more. On a busy machine

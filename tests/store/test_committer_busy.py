@@ -9,8 +9,7 @@ from store_world import World, step
 from arriero.answers import Answer, Applied, Refusal
 from arriero.commands import AnyCommand
 from arriero.errors import StoreError
-from arriero.store.busy_retry import apply_patiently
-from arriero.store.committer import BUSY_SECONDS, BUSY_SECONDS_MAX, Committer
+from arriero.store.committer import BUSY_SECONDS, BUSY_SECONDS_MAX, Committer, apply_patiently
 from arriero.store.contract import Busy, Unanswered
 
 Answered = dict[str, str | BaseException]

@@ -12,7 +12,7 @@ from arriero.commands import Take
 from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
 from arriero.processes import ProcessAbout
 from arriero.store.engine.limits import KEYS_AT_ONCE
-from arriero.store.engine.take_by_turns import FRUITLESS_PAGES_MAX
+from arriero.store.engine.take_requests import FRUITLESS_PAGES_MAX
 from arriero.store.sqlite.store import SqliteStore
 
 FEW = 300  # more than one page of keys

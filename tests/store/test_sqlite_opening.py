@@ -20,7 +20,7 @@ from arriero.model import Instant
 from arriero.store import open_store
 from arriero.store.memory import MemoryStore
 from arriero.store.migrate import migrate_sqlite, migrations
-from arriero.store.sqlite import identity
+from arriero.store.sqlite import connection
 from arriero.store.sqlite import store as sqlite_store
 from arriero.store.sqlite.store import SqliteStore
 
@@ -179,7 +179,7 @@ def _log_removed(path: Path) -> None:
 async def test_a_file_that_is_removed_or_replaced_is_neither_written_nor_read_any_more(
     tmp_path: Path, open_sqlite: OpenSqlite, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identity, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "LOOK_SECONDS", 0.0)
     store, path = await open_sqlite(), tmp_path / "store.db"
     process_no = await store.register("p1", 3.0)
     await store.submit([submission("before")])
@@ -206,12 +206,12 @@ async def test_a_busy_store_sees_a_removed_file_at_its_next_look_and_refuses_eve
     tmp_path: Path, open_sqlite: OpenSqlite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = [1_000.0]
-    monkeypatch.setattr(identity, "seconds_since_boot", lambda: seconds[0])
+    monkeypatch.setattr(connection, "seconds_since_boot", lambda: seconds[0])
     store = await open_sqlite()
     await store.submit([submission("before")])
     _removed(tmp_path / "store.db")
     await store.submit([submission("as if it had come before the removal")])
-    seconds[0] += identity.LOOK_SECONDS
+    seconds[0] += connection.LOOK_SECONDS
     for _ in range(2):
         with pytest.raises(StoreError, match=GONE):
             await store.submit([submission("after")])
@@ -220,7 +220,7 @@ async def test_a_busy_store_sees_a_removed_file_at_its_next_look_and_refuses_eve
 async def test_a_file_that_went_away_and_came_back_is_refused_until_it_is_opened_again(
     tmp_path: Path, open_sqlite: OpenSqlite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identity, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "LOOK_SECONDS", 0.0)
     store, path = await open_sqlite(), tmp_path / "store.db"
     await store.submit([submission("before")])
     path.rename(tmp_path / "elsewhere.db")

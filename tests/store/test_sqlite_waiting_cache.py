@@ -8,8 +8,8 @@ from store_world import NOON, submission
 
 from arriero.core.transitions import build_new_task
 from arriero.model import Instant, Loaded, TaskRow, TaskState, Turn
-from arriero.store.sqlite import waiting_cache as waiting_module
-from arriero.store.sqlite.waiting_cache import READ_AT_ONCE, WaitingCache
+from arriero.store.sqlite import row_cache
+from arriero.store.sqlite.row_cache import READ_AT_ONCE, WaitingCache
 
 EVERYONE = range(1, READ_AT_ONCE + 1)
 
@@ -92,7 +92,7 @@ def test_a_line_that_grew_to_its_bound_no_longer_knows_all() -> None:
 
 
 def test_who_has_arguments_too_large_to_be_kept_and_all_behind_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_module, "SIZE_MAX", 11)
+    monkeypatch.setattr(row_cache, "SIZE_MAX", 11)
     texts = {1: "large", 2: "large", 3: "large", 4: ""}
     read = WaitingCache([Loaded(waiting(number), text, ()) for number, text in texts.items()])
     added = WaitingCache([])
@@ -106,7 +106,7 @@ def test_who_has_arguments_too_large_to_be_kept_and_all_behind_are_not_known(mon
 
 
 def test_arguments_whose_turn_has_come_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_module, "SIZE_MAX", 3)
+    monkeypatch.setattr(row_cache, "SIZE_MAX", 3)
     known = line(1, 2, 3)
     pass_on(known, 1)
     assert known.add(waiting(4), "4")

@@ -54,7 +54,7 @@ async def test_a_lease_counts_while_somebody_holds_it(world: World) -> None:
 
 
 async def test_no_kind_is_counted_beyond_the_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arriero.store.engine.agent_metrics.COUNTED_MAX", 3)
+    monkeypatch.setattr("arriero.store.engine.agents.COUNTED_MAX", 3)
     await world.store.submit([submission(f"due-{number}", priority=number % 2) for number in range(6)])
     await world.store.submit([submission(f"later-{number}", delay=9.0, priority=number % 2) for number in range(6)])
     await world.store.submit([submission(f"in-convoy-{number}", convoy="k") for number in range(6)])

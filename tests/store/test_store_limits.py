@@ -258,7 +258,7 @@ async def test_within_a_key_the_priority_decides(world: World) -> None:
 
 
 async def test_more_keys_than_one_page_all_get_their_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arriero.store.engine.take_by_turns.KEYS_AT_ONCE", 2)
+    monkeypatch.setattr("arriero.store.engine.take_requests.KEYS_AT_ONCE", 2)
     await declare(world, ONE_EACH)
     for merchant in "abcde":
         await waiting(world, 1, merchant)

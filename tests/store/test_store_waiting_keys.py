@@ -122,7 +122,7 @@ async def test_many_keys_that_share_a_full_limit_do_not_hide_others(
 ) -> None:
     for module in ("take_by_turns", "limits"):
         monkeypatch.setattr(f"arriero.store.engine.{module}.KEYS_AT_ONCE", 2)
-    monkeypatch.setattr("arriero.store.engine.take_by_turns.FRUITLESS_PAGES_MAX", 1)
+    monkeypatch.setattr("arriero.store.engine.take_requests.FRUITLESS_PAGES_MAX", 1)
     await declare(world, OF_REGION, ONE_EACH)
     task = await hold(world)
     for number in range(7):

@@ -25,8 +25,7 @@ from ..runtime.settings import Settings
 from ..runtime.shutdown import finish
 from ..runtime.submissions import Submissions
 from ..store import open_store
-from ..store.busy_retry import apply_patiently
-from ..store.committer import CommitCounts
+from ..store.committer import CommitCounts, apply_patiently
 from ..store.contract import Busy, Unanswered, Unwritten
 from .replies import Acknowledger
 from .task_view import TaskViews

@@ -13,18 +13,13 @@ from ..commands import AnyCommand, Submit
 from ..errors import ArrieroError
 from ..model import HistoryRow, TaskRow
 from ..schedules import ScheduleApplied, ScheduleCommand
-from .contract import ConvoyLoaded, Purge, Purged
-from .engine.agent_metrics import AgentMetricsOperations
-from .engine.agents import BreakerOperations
-from .engine.leases import LeaseOperations
+from .contract import Purge, Purged
+from .engine.agents import AgentMetricsOperations, BreakerOperations, RemoteAgentOperations
 from .engine.ledgers import LedgerOperations
 from .engine.limits import LimitOperations
-from .engine.obsolete_rows import ObsoleteRowsOperations
-from .engine.processes import ProcessOperations
-from .engine.reading import ReadingOperations
-from .engine.remote_agents import RemoteAgentOperations
+from .engine.processes import LeaseOperations, ObsoleteRowsOperations, ProcessOperations
+from .engine.reading import ReadingOperations, SurveyOperations
 from .engine.schedules import ScheduleOperations
-from .engine.surveys import SurveyOperations
 from .engine.tokens import TokenOperations
 from .engine.upkeep import UpkeepOperations
 from .task_filter import ANY_TASK, TaskFilter
@@ -112,18 +107,6 @@ class StateStore(
         self, which: TaskFilter = ANY_TASK, *, after: int = 0, before: int | None = None, limit: int
     ) -> int:
         """The number of tasks that ``list_tasks`` would find, counted up to ``limit``."""
-
-    @abstractmethod
-    async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
-        """A convoy by its key, with the first of its members."""
-
-    @abstractmethod
-    async def list_convoys(self, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:
-        """Convoys in the order of their numbers, after a convoy_no, without members.
-
-        Args:
-            shown: ``idle``, ``open``, ``stopped``, ``gap`` or ``parked``; None: all but those that are idle.
-        """
 
     @abstractmethod
     def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:

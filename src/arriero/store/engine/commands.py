@@ -1,18 +1,22 @@
 """Commands in one transaction: claims, takes, new tasks. One command on one task: ``store.engine.batch``."""
 
 from functools import partial
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from ...answers import Answer, Claimed, Refusal, Submitted, Taken
+from ...answers import Answer, Begun, Claimed, Refusal, Submitted, Taken
 from ...commands import AnyCommand, BeginProbe, BeginTry, Claim, EndProbe, OperateAgent, Submit, Take, TripBreaker
 from ...core import transitions
+from ...core.changes import BreakerRows, Change
 from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
 from ...core.lease import is_on_probation
+from ...core.placement import Spot
 from ...core.shares import divide_room
+from ...core.speculative_start import may_start, start_task
 from ...errors import ArrieroError, UnreadableRow
-from ...model import ConvoyRow, Loaded
+from ...model import ConvoyRow, Instant, Loaded
 from ..contract import Busy
 from ..sql.agent_rows import CommandRows
 from ..sql.rows import Table
@@ -20,11 +24,42 @@ from ..sql.store_rows import SubmissionRows
 from .agents import change_breaker
 from .batch import Batch
 from .convoys import LOOKS_MAX, find_spot
-from .ledgers import refuse_reserved
+from .ledgers import refuse_beyond_cap, refuse_reserved
 from .limits import begin_try
-from .open_task_caps import refuse_beyond_cap
-from .speculative_start import build_answer, build_new_rows
 from .take_requests import take_requests
+
+
+class ProcessLookup(BreakerRows, Protocol):
+    """Looks up the process that asks, and the breakers of its Agents."""
+
+    def process_is_retired(self, process_no: int) -> bool: ...
+
+
+def build_new_rows(
+    command: Submit, task_no: int, now: Instant, spot: Spot | None, processes: ProcessLookup, store_id: str | None
+) -> Change:
+    """The rows of a submitted task, begun if its process asks for that and may begin tasks.
+
+    Args:
+        spot: see ``core.transitions.build_new_task``.
+        store_id: of the store; None: the process speaks in an epoch that is over, and begins nothing.
+    """
+    change = transitions.build_new_task(command, task_no, now, spot)
+    start = command.start
+    if start is None or store_id is None or not may_start(change.task, now):
+        return change
+    if processes.process_is_retired(start.process_no):
+        return change
+    return start_task(change, start, processes, now, store_id)
+
+
+def build_answer(change: Change, command: Submit) -> Submitted:
+    """The answer, once the rows are kept."""
+    task = change.task
+    if task.locked_by is None:
+        return Submitted(task.task_no, True)
+    loaded = Loaded(task, command.arguments, tuple(change.opened))
+    return Submitted(task.task_no, True, begun=Begun(loaded, tuple(change.dispatches)))
 
 
 class ReadLate(Exception):  # no error: the command is to be decided again, by a clock that is read now

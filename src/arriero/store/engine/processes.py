@@ -1,17 +1,162 @@
-"""Processes and epochs. The rules are in ``core.lease`` and ``core.apps``; stores find, lock and keep the rows."""
+"""Processes, leases, epochs, and rows that are obsolete. The rules are in ``core.lease``, ``core.apps``, ``core.obsolete_rows``."""
+
+from collections.abc import Sequence
+
+import msgspec
 
 from ...core import lease
+from ...core.obsolete_rows import (
+    FENCE_FLOOR,
+    TERM_FLOOR,
+    find_newest,
+    is_obsolete_breaker,
+    is_obsolete_lease,
+    list_obsolete_processes,
+)
+from ...epoch import compute_first_number
 from ...events import Event
-from ...events.store import EpochOpened, LeaseLost, ProcessRetired
-from ...model import Instant, later
+from ...events.store import EpochOpened, LeaseBroken, LeaseGranted, LeaseLost, ProcessRetired
+from ...model import Instant, LeaseHolder, LeaseRow, later
 from ...processes import ProcessRow
 from ..apps import app_renamed, process_started, read_about, refuse_collision
-from ..contract import SUPERVISOR_LEASE, Renewal
+from ..contract import SUPERVISOR_LEASE, RemovedRows, Renewal
 from ..sql.store_rows import StoreRows
 from .batch import STORE_STREAM, Batch, note_in_store
-from .leases import free_all_leases
 from .limits import declare_all_limits
 from .transactions import Lane, Transactions, writes
+
+
+def remove_obsolete_processes(rows: StoreRows, before: Instant, limit: int) -> int:
+    """Remove the rows of processes that are retired, older than the newest with their code, and named by nothing."""
+    found = rows.select_unnamed_processes(before, limit)
+    numbers = list_obsolete_processes(found, find_newest(rows.select_code_of_processes()), before) if found else []
+    if numbers:
+        rows.remove_processes(numbers)
+    return len(numbers)
+
+
+def remove_obsolete_leases(rows: StoreRows, before: Instant, limit: int) -> int:
+    """Remove the leases that were not held since ``before``. Terms of leases that get a row again lie above theirs."""
+    found = [row for row in rows.lock_old_leases(before, limit) if is_obsolete_lease(row, before)]
+    if found:
+        rows.raise_floor(TERM_FLOOR, max(row.term for row in found))
+        rows.remove_leases([row.name for row in found])
+    return len(found)
+
+
+def remove_obsolete_breakers(rows: StoreRows, before: Instant, limit: int) -> int:
+    """Remove the breakers that have been closed since ``before``. Fences of breakers that get a row again lie above theirs."""
+    now = rows.read_clock()
+    found = [row for row in rows.lock_old_breakers(before, limit) if is_obsolete_breaker(row, before, now)]
+    if found:
+        rows.raise_floor(FENCE_FLOOR, max(row.fence for row in found))
+        rows.remove_breakers([(row.app, row.agent, row.target) for row in found])
+    return len(found)
+
+
+class ObsoleteRowsOperations(Transactions):
+    """Rows of processes, leases and breakers that nothing refers to any more; ``core.obsolete_rows`` has the rules."""
+
+    async def remove_obsolete_rows(self, before: Instant, breakers_before: Instant, limit: int) -> RemovedRows:
+        """Remove obsolete rows, at most ``limit`` of each kind.
+
+        A process that finds its row removed is refused like one that is retired. Terms of leases and fences of breakers
+        continue to grow when a row is made again. With them go alerts of no task that are closed and delivered.
+
+        Args:
+            before: rows of processes, leases and alerts that were in use later stay.
+            breakers_before: the same for breakers.
+        """
+        processes = await self._write(lambda rows: remove_obsolete_processes(rows, before, limit), Lane.UPKEEP)
+        leases = await self._write(lambda rows: remove_obsolete_leases(rows, before, limit), Lane.UPKEEP)
+        breakers = await self._write(lambda rows: remove_obsolete_breakers(rows, breakers_before, limit), Lane.UPKEEP)
+        alerts = await self._write(lambda rows: rows.remove_told_alerts(before, limit), Lane.UPKEEP)
+        return RemovedRows(processes=processes, leases=leases, breakers=breakers, alerts=alerts)
+
+
+def acquire_lease(rows: StoreRows, name: str, holder: LeaseHolder, actor: str, seconds: float) -> LeaseRow:
+    """See ``LeaseOperations.acquire_lease``."""
+    seen = rows.select_lease(name)
+    if seen is not None and lease.is_led_by_another(seen, holder, rows.read_clock()):
+        return seen  # unlocked: whoever leads must not wait for those who ask
+    if seen is None:
+        rows.add_lease(name)
+    while (row := rows.lock_lease(name, to_grant=True)) is None:
+        rows.add_lease(name)  # upkeep has just removed it
+    first_term = max(compute_first_number(rows.read_epoch()), rows.read_floor(TERM_FLOOR) + 1 if not row.term else 0)
+    granted = lease.grant_lease(row, holder, rows.read_clock(), seconds, first_term)
+    if granted is None:
+        return row
+    if granted.term != row.term:
+        note_in_store(rows, actor, LeaseGranted(name, granted.term, *_split(holder)))
+    rows.put_lease(granted)
+    return granted
+
+
+def renew_lease(rows: StoreRows, name: str, holder: LeaseHolder, term: int, seconds: float) -> bool:
+    """Prolong it, only for (holder, term). False: it is another's, was broken, or has lapsed."""
+    row = rows.lock_lease(name)
+    prolonged = None if row is None else lease.prolong_lease(row, holder, term, rows.read_clock(), seconds)
+    if prolonged is not None:
+        rows.put_lease(prolonged)
+    return prolonged is not None
+
+
+def release_lease(rows: StoreRows, name: str, holder: LeaseHolder, term: int, actor: str) -> None:
+    """Give it back. Nothing happens if it is another's."""
+    row = rows.lock_lease(name)
+    released = None if row is None else lease.release_lease(row, holder, term)
+    if released is not None:
+        rows.put_lease(released)
+        note_in_store(rows, actor, LeaseLost(name, term, *_split(holder)))
+
+
+def break_lease(rows: StoreRows, name: str, actor: str, reason: str, *, at_once: bool) -> LeaseRow | None:
+    """Take it from its holder; answers how it stands then. None: nobody holds it. See ``core.lease.break_lease``."""
+    row = rows.lock_lease(name, to_grant=True)
+    broken = None if row is None else lease.break_lease(row, rows.read_clock(), actor, reason, at_once=at_once)
+    if broken is not None:
+        assert broken.holder is not None
+        rows.put_lease(broken)
+        note_in_store(rows, actor, LeaseBroken(name, broken.term, *_split(broken.holder), at_once, reason))
+    return broken
+
+
+def free_all_leases(rows: StoreRows) -> None:
+    """Free all leases, after a restore: whoever holds one may not be who holds it by the backup."""
+    for row in rows.select_leases():
+        rows.put_lease(msgspec.structs.replace(row, holder=None, until=Instant(0)))
+
+
+def _split(holder: LeaseHolder) -> tuple[int, str]:
+    """A holder as events have it: the number of a process, and the name of another holder."""
+    return (holder, "") if isinstance(holder, int) else (0, holder)
+
+
+class LeaseOperations(Transactions):
+    """Leases that one holder at a time may have: a process, for the Supervisors' lease, or a mutex.
+
+    Time is the store's clock. Each write touches exactly one row, and only if holder and term are still as the caller says.
+    """
+
+    renew_lease = writes(renew_lease, Lane.RENEWALS)
+    release_lease = writes(release_lease)
+    break_lease = writes(break_lease)
+
+    async def acquire_lease(self, name: str, holder: LeaseHolder, actor: str, seconds: float) -> LeaseRow:
+        """Take a lease that is free, lapsed or held by this holder (same term then); answers how it stands now."""
+        return await self._reporting(
+            self._write(lambda rows: acquire_lease(rows, name, holder, actor, seconds), Lane.OTHERS)
+        )
+
+    async def list_leases(self) -> tuple[Instant, Sequence[LeaseRow]]:
+        """The store's clock, and all leases by name."""
+        return await self._read(lambda rows: (rows.read_clock(), rows.select_leases()))
+
+    async def find_lease(self, name: str) -> tuple[Instant, LeaseRow | None]:
+        """The store's clock, and one lease; None: nobody ever held it."""
+        return await self._read(lambda rows: (rows.read_clock(), rows.select_lease(name)))
+
 
 # As rows of the history have it: no text in an event can look like that, because its quotes are escaped.
 SAID_OF_REFUSED_TERMS = '"type":"leader.refused"'

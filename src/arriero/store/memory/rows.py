@@ -48,7 +48,7 @@ from ..readable import refuse_unreadable
 from ..sql.agent_rows import CommandRows
 from ..sql.rows import ProcessRows, ReadingRows, UpkeepRows
 from ..sql.store_rows import SubmissionRows
-from .limits import MemoryLimits
+from .tables import MemoryLimits
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)

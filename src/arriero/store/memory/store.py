@@ -58,13 +58,15 @@ from ..readable import key_of, legible
 from ..sql.store_rows import StoreRows
 from ..state_store import StateStore
 from ..task_filter import ANY_TASK, TaskFilter, fold_text
-from .agent_metrics import MemoryAgentMetrics
-from .attempts import MemoryAttempts
-from .obsolete_rows import MemoryObsoleteRows
-from .remote_agents import MemoryRemoteAgents
 from .rows import MemoryUpkeep
-from .schedules import MemorySchedules
-from .tokens import MemoryTokens
+from .store_rows import (
+    MemoryAgentMetrics,
+    MemoryAttempts,
+    MemoryObsoleteRows,
+    MemoryRemoteAgents,
+    MemorySchedules,
+    MemoryTokens,
+)
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)

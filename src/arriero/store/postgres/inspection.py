@@ -18,8 +18,7 @@ from ...inspection.facts import (
 )
 from ...model import Instant
 from ..statement_files import load_statements
-from .migrating import find_schema, known_migrations, make_execute
-from .one_question import Connection, ask_once
+from .migrating import Connection, ask_once, find_schema, known_migrations, make_execute
 from .target import Target, target_of
 
 HEARD_SECONDS_MAX = 2.0  # a wake-up that was told is heard within milliseconds

@@ -10,12 +10,10 @@ from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
 from ..sql.rows import LedgerRows
 from . import columns
 from .context import StoreContext
-from .convoy_places import may_be_new
 from .convoy_rows import PostgresConvoyRows
-from .open_task_caps import OpenTaskCounts
 from .row_decoding import convoy_of, ledger_of, tail_of, task_as_is
 from .session import Transaction
-from .submitting import INSERT_BODIES, INSERT_TASKS, Again
+from .submitting import INSERT_BODIES, INSERT_TASKS, Again, OpenTaskCounts, may_be_new
 
 INSERT_ASIDE = columns.insert_rows("ledger_aside", ("ledger_no", "line", "reason"), from_dicts=True)
 

@@ -5,7 +5,7 @@ What is executed here and what a database administrator is given to execute are 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import psycopg
@@ -13,10 +13,31 @@ import psycopg
 from ...errors import SchemaOutdated, StoreError
 from ..migrate import RIGHTS, Grant, Migration, SchemaState, migrations, refuse_newer
 from ..statement_files import load_statements
-from .one_question import Connection, ask_once
 from .pipeline import PendingAnswer
-from .session import Transaction
-from .target import target_of
+from .session import PostgresSession, Statements, Transaction, TransactionLimits
+from .target import Target, target_of
+from .translating import translate_error
+
+T = TypeVar("T")
+Connection = psycopg.Connection[tuple[Any, ...]]
+LIMITS = TransactionLimits(lock=10.0, statement=10.0)  # of a transaction of the session; here there is none
+
+
+def ask_once(target: Target, work: Callable[[Connection], T]) -> T:
+    """Run ``work`` on a new connection in autocommit mode, and close that.
+
+    Raises: StoreError - it cannot be reached, or refuses; SchemaOutdated. Both name the store.
+    """
+    session = PostgresSession(target, Statements(target.schema), limits=LIMITS)
+    try:
+        return work(session.get_connection())
+    except SchemaOutdated as error:
+        raise SchemaOutdated(f"store {target.shown}: {error}") from error
+    except psycopg.Error as error:
+        raise translate_error(error, target.shown) from error
+    finally:
+        session.close()
+
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 Execute = Callable[[str, Mapping[str, Any]], Cursor | PendingAnswer]

@@ -9,24 +9,73 @@ from typing import TypeVar
 from ...answers import Answer, Refusal, Submitted
 from ...commands import AnyCommand, Submit
 from ...core.purging import build_tasks_purged
-from ...errors import ArrieroError, InvalidInput, StoreError
+from ...errors import ArrieroError, InvalidInput, StoreError, UnreadableRow
 from ...model import LeaseHolder, LeaseTerm, LedgerRow, TaskRow
 from ...schedules import ScheduleApplied, ScheduleCommand
-from ..contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded, Purge, Purged, Unanswered, Unwritten
+from ..contract import SUPERVISOR_LEASE, Busy, Purge, Purged, Unanswered, Unwritten
 from ..engine import ledgers
 from ..engine.batch import STORE_STREAM, Batch
+from ..engine.schedules import change_schedules
 from ..engine.transactions import Lane
 from ..process_locks import ProcessLocks, folder_of_machine
 from ..task_filter import ANY_TASK, TaskFilter
-from . import convoys, schedules, submitting
+from . import submitting
 from .batch_transaction import BatchTransaction, is_news_for_others
-from .bisect import in_halves
+from .context import StoreContext
 from .lanes import BatchWriter, PostgresLanes
 from .ledger_rows import PostgresLedgerRows
-from .listing import count_filtered, select_filtered
 from .session import PostgresSession, Transaction, Undecided
-from .store_rows import PostgresRows
+from .store_rows import PostgresRows, count_filtered, select_filtered
 from .translating import LOCK_NOT_AVAILABLE
+
+
+def change_batch(
+    batch: Sequence[ScheduleCommand], context: StoreContext, rows: PostgresRows
+) -> list[ScheduleApplied | Refusal]:
+    """See ``StateStore.change_schedules``. Raises submitting.Again."""
+
+    def submit_all(commands: Sequence[Submit]) -> list[Submitted | Refusal | UnreadableRow]:
+        answers_of, _ = submitting.submit(rows.transaction, commands, context.get_test_instant(), context.quarantine)
+        answers = [answer for answer in answers_of() if answer is not None]
+        if len(answers) < len(commands):
+            raise submitting.Again("somebody else submitted a task of the same id just now")
+        return answers
+
+    return change_schedules(batch, rows, submit_all)
+
+
+C = TypeVar("C")
+A = TypeVar("A")
+
+
+def in_halves(
+    batch: Sequence[C], write: Callable[[Sequence[C]], list[A]], as_answer: Callable[[ArrieroError], A]
+) -> list[A]:
+    """Each half in a transaction of its own; answers in order. What becomes of one half is no news of the other.
+
+    So nothing is raised once a half may be committed: whoever sent the batch again would be told of its own commit as
+    of somebody else's.
+
+    Args:
+        batch: at least two.
+        write: one transaction, or several. Any error but a StoreError: nothing of it was written, and one alone is to blame.
+        as_answer: of an error, what each command that it is about is told.
+    """
+    middle = len(batch) // 2
+    answers: list[A] = []
+    for half in (batch[:middle], batch[middle:]):
+        try:
+            answers += write(half)
+        except StoreError as error:
+            answers += [as_answer(error) for _ in half]
+        except Exception as error:
+            if len(half) > 1:
+                answers += in_halves(half, write, as_answer)
+                continue
+            known = error if isinstance(error, ArrieroError) else InvalidInput(f"it could not be written: {error!r}")
+            answers.append(as_answer(known))
+    return answers
+
 
 logger = logging.getLogger("arriero")
 
@@ -233,7 +282,7 @@ class PostgresStore(PostgresLanes):
     async def change_schedules(
         self, batch: Sequence[ScheduleCommand]
     ) -> list[ScheduleApplied | Refusal | ArrieroError]:
-        work = partial(schedules.change_batch, batch, self._context)
+        work = partial(change_batch, batch, self._context)
         for _ in range(AGAIN_MAX):
             try:
                 answers = await self._reporting(self._write(work, Lane.SUBMISSIONS))
@@ -299,12 +348,6 @@ class PostgresStore(PostgresLanes):
         self, which: TaskFilter = ANY_TASK, *, after: int = 0, before: int | None = None, limit: int
     ) -> int:
         return await self._read(lambda rows: count_filtered(rows, which, after, before, limit), Lane.SURVEYS)
-
-    async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
-        return await self._read(lambda rows: convoys.find(rows, key, limit))
-
-    async def list_convoys(self, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:
-        return await self._read(lambda rows: convoys.list_convoys(rows, shown, after, limit), Lane.SURVEYS)
 
     # --- upkeep
     async def look_at_forgotten(self) -> int:

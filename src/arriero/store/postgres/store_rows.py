@@ -3,19 +3,123 @@
 What is purged is locked as submitters lock it: a convoy's end, the convoy, then tasks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from ...core.apps import apps_run_by
-from ...model import AlertRow, ConvoyRow, Instant, LedgerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
+from ...epoch import FIRST, compute_first_number
+from ...failures import TaskFailure, read_task_failure
+from ...model import (
+    NOT_SAID,
+    AlertRow,
+    ConvoyRow,
+    Instant,
+    LeaseRow,
+    LedgerRow,
+    Loaded,
+    StatusRow,
+    StepRow,
+    TailRow,
+    TaskRow,
+)
+from ...processes import ProcessAbout, ProcessRow
 from ...schedules import OpenRun
-from ..contract import SUPERVISOR_LEASE, Busy, Due, Purge
+from .. import task_filter
+from ..contract import SUPERVISOR_LEASE, Busy, Due, Purge, Renewals
 from ..engine.reading import due_at
-from ..rows import alert_of, status_of
+from ..readable import legible
+from ..rows import alert_of
+from ..sql.rows import ProcessRows
 from ..sql.store_rows import StoreRows
+from ..task_filter import TaskFilter, fold_text
 from . import columns
 from .ledger_rows import PostgresLedgerRows
-from .process_rows import PostgresProcessRows
 from .row_decoding import convoy_as_told, convoy_of, step_as_is, tail_of, task_as_is, task_of
+from .task_rows import PostgresWrittenRows
+
+_read_about = msgspec.json.Decoder(ProcessAbout).decode
+
+
+class PostgresProcessRows(PostgresWrittenRows, ProcessRows):
+    """Rows of processes, leases and epochs on PostgreSQL. The clock is read anew after each lock."""
+
+    def lock_known_code(self) -> list[str]:
+        self.ask("lock_registration").fetchone()
+        return super().lock_known_code()
+
+    def add_process(self, instance: str, lease_until: Instant, about: str) -> tuple[int, int]:
+        asked = {"instance": instance, "lease_until": lease_until, "about": about}
+        row = self.ask("insert_process", asked).fetchone()
+        assert row is not None
+        said = _read_about(about)
+        if said.policies:
+            rows = columns.as_json(_workflows(said.policies))
+            self.ask("put_workflows", {"rows": rows})
+            if said.app != NOT_SAID:
+                self.ask("put_app_workflows", {"app": said.app, "rows": rows})
+        return row[0], row[1]
+
+    def lock_process(self, process_no: int) -> ProcessRow | None:
+        row = self.ask("lock_process", {"process_no": process_no}).fetchone()
+        self._now = None
+        return None if row is None else self.read_shared(ProcessRow, [row])[0]
+
+    def select_renewals(self, process_no: int) -> Renewals:
+        if self._context.has_server_clock:
+            self.ask("mend_clock")
+        clock = self._context.ask_clock(self.transaction)
+        seen = self.ask("select_last_renewal")
+        others = self.ask("select_other_processes", {"process_no": process_no})
+        self.arrive()
+        self.keep_clock(clock)
+        last, until = seen.fetchone() or (None, None)
+        named = self.read_shared(ProcessRow, others.fetchall())
+        return Renewals(None if last is None else Instant(last), Instant(until or 0), tuple(named))
+
+    def renew_process(self, process_no: int, lease_until: Instant, now: Instant, room: str) -> bool:
+        asked: dict[str, Any] = {"process_no": process_no, "epoch": self._context.epoch, "lease_until": lease_until}
+        asked |= {"renewed_at": now, "room": room}
+        (is_renewed,) = self.ask("renew_process", asked).fetchone() or (False,)
+        return bool(is_renewed)
+
+    def read_epoch(self) -> int:
+        (epoch,) = self.ask("select_meta", {"name": "epoch"}).fetchone() or (FIRST,)
+        return int(epoch)
+
+    def open_epoch(self) -> int:
+        row = self.ask("lock_epoch").fetchone()
+        assert row is not None
+        epoch = int(row[0]) + 1
+        self.ask("put_meta", {"name": "epoch", "value": str(epoch)})
+        self.ask("close_epoch")
+        self.ask("delete_secrets")
+        self.ask("number_from", {"first": compute_first_number(epoch)})
+        return epoch
+
+    def rename_workflows(self, old: str, new: str) -> None:
+        self.ask("copy_app_workflows", {"app": old, "new": new})
+        self.ask("delete_app_workflows", {"app": old})
+
+    # --- leases
+    def select_lease(self, name: str) -> LeaseRow | None:
+        row = self.ask("look_at_lease", {"name": name}).fetchone()
+        return None if row is None else self.read_shared(LeaseRow, [row])[0]
+
+    def add_lease(self, name: str) -> None:
+        self.ask("add_lease", {"name": name})
+
+    def lock_lease(self, name: str, *, to_grant: bool = False) -> LeaseRow | None:
+        row = self.ask("lock_lease_to_grant" if to_grant else "select_lease", {"name": name}).fetchone()
+        self._now = None
+        return None if row is None else self.read_shared(LeaseRow, [row])[0]
+
+
+def _workflows(policies: Mapping[str, str]) -> list[dict[str, Any]]:
+    limits = {name: msgspec.json.decode(policy).get("complete_within") for name, policy in policies.items()}
+    return [{"name": n, "policy": policies[n], "complete_within": limits[n]} for n in sorted(policies)]
+
 
 _OF_TASKS = ("purge_history", "purge_alerts", "purge_body", "purge_steps", "purge_task")
 
@@ -64,14 +168,6 @@ class PostgresRows(PostgresLedgerRows, PostgresProcessRows, StoreRows):
         row = self.ask("select_number", {"task_id": task_id}).fetchone()
         return None if row is None else row[0]
 
-    def select_first_waiting(self, convoy_no: int) -> int:
-        row = self.ask("select_first_waiting", {"convoy_no": convoy_no}).fetchone()
-        return 0 if row is None else row[0]
-
-    def close_unreadable(self, task_nos: Sequence[int]) -> None:
-        self.ask("close_unreadable", {"task_nos": list(task_nos), "at": self.read_clock()})
-        self.arrive()
-
     def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str) -> Due:
         """See ``StateStore.due``."""
         now, frontiers = self.read_clock(), self._context.frontiers
@@ -108,14 +204,6 @@ class PostgresRows(PostgresLedgerRows, PostgresProcessRows, StoreRows):
     def lock_old_statuses(self, before: Instant, limit: int) -> list[StatusRow]:
         self.ask("lock_epoch")  # one at a time: of two, neither would see the other's mark
         return super().lock_old_statuses(before, limit)
-
-    def lock_gap_marks(self, queues: Sequence[str]) -> list[StatusRow]:
-        return [status_of(row) for row in self.ask("select_gap_marks", {"queues": list(queues)}).fetchall()]
-
-    def remove_statuses(self, statuses: Sequence[tuple[str, int]]) -> None:
-        rows = [{"queue": queue, "no": number} for queue, number in statuses]
-        self.ask("delete_statuses", {"rows": columns.as_json(rows)})
-        self.arrive()  # a connection that had ended before is noticed here, where nothing is in doubt yet
 
     def hold_alerts(self, now: Instant, next_at: Instant, limit: int) -> list[AlertRow]:
         asked = {"now": now, "next_at": next_at, "limit": limit}
@@ -168,12 +256,74 @@ class PostgresRows(PostgresLedgerRows, PostgresProcessRows, StoreRows):
             self.ask(name, {"convoy_no": convoy_no})
         self.ask("purge_history", {"task_nos": [-convoy_no]})
 
-    def erase(self, rows: Sequence[int], events: str) -> None:
-        self.ask("erase_history", {"rows": list(rows), "events": events})
-
 
 def _by_task(steps: Iterable[StepRow]) -> dict[int, list[StepRow]]:
     of_task: dict[int, list[StepRow]] = {}
     for step in steps:
         of_task.setdefault(step.task_no, []).append(step)
     return of_task
+
+
+# Bounds of the index of ledgers. By equality the planner could take the primary key for the order, and read all tasks.
+OF_LEDGER = """from_ledger >= %(from_ledger)s
+   AND (from_ledger, task_no) > (%(from_ledger)s, %(after)s)
+   AND (from_ledger, task_no) < (%(from_ledger)s, coalesce(%(before)s::bigint, 9223372036854775807))"""
+
+
+def select_filtered(
+    rows: PostgresRows, which: TaskFilter, after: int, before: int | None, newest_first: bool, limit: int
+) -> list[TaskRow]:
+    """See ``StateStore.list_tasks``. A text is compared here: only here it is folded as lists show it."""
+    number, sql = _build_statement(rows, which)
+    if number is None and which.ledger is not None:
+        return []
+    sql = task_filter.order_newest_first(sql) if newest_first else sql
+    found: list[TaskRow] = []
+    while len(found) < limit:
+        found_rows = rows.transaction.plain(sql, _build_parameters(which, number, after, before, limit)).fetchall()
+        page = [task_as_is(row) for row in found_rows]
+        found += [task for task in page if _matches_failure(task, which.text, which.code)]
+        if len(page) < limit:
+            break
+        after, before = (after, page[-1].task_no) if newest_first else (page[-1].task_no, before)
+    return found[:limit]
+
+
+def count_filtered(rows: PostgresRows, which: TaskFilter, after: int, before: int | None, limit: int) -> int:
+    """See ``StateStore.count_listed``."""
+    if which.text is not None or which.code is not None:
+        return len(select_filtered(rows, which, after, before, False, limit))
+    number, sql = _build_statement(rows, which)
+    if number is None and which.ledger is not None:
+        return 0
+    asked = _build_parameters(which, number, after, before, limit)
+    (count,) = rows.transaction.plain(task_filter.build_count(sql), asked).fetchone() or (0,)
+    return int(count)
+
+
+def _build_statement(rows: PostgresRows, which: TaskFilter) -> tuple[int | None, str]:
+    """Build the statement for a filter. Returns it behind the number of the ledger, if the filter names one that exists."""
+    filtered = rows.transaction.statement("select_filtered")
+    if which.ledger is None:
+        return None, filtered
+    ledger = rows.select_ledger(which.ledger)
+    return None if ledger is None else ledger.ledger_no, task_filter.narrow_to_ledger(filtered, OF_LEDGER)
+
+
+def _build_parameters(
+    which: TaskFilter, ledger_no: int | None, after: int, before: int | None, limit: int
+) -> dict[str, object]:
+    asked = msgspec.structs.asdict(which)
+    text, code, _ = asked.pop("text"), asked.pop("code"), asked.pop("ledger")
+    if ledger_no is not None:
+        asked["from_ledger"] = ledger_no
+    failed = None if text is None and not code else True
+    asked |= {"apps": list(which.apps) or None, "workflows": list(which.workflows) or None}
+    return {**asked, "after": after, "before": before, "limit": limit, "failed": failed}
+
+
+def _matches_failure(task: TaskRow, text: str | None, code: str | None) -> bool:
+    """Match a failure here and not in SQL: one that cannot be read must not fail the question."""
+    failure = None if text is None and code is None else legible(task).failure
+    told = TaskFailure("bug", "") if failure is None else read_task_failure(failure)
+    return (text is None or fold_text(text) in fold_text(told.reason)) and code in (None, told.code)

@@ -192,13 +192,15 @@ class ReadingRows(SqlRows):
     def select_number(self, task_id: str) -> int | None:
         """A task's number by its id; None: there is none, or its ledger is not opened."""
 
-    @abstractmethod
     def select_first_waiting(self, convoy_no: int) -> int:
         """The number of the task that waits first in a convoy; 0: none does."""
+        row = self.ask("select_first_waiting", {"convoy_no": convoy_no}).fetchone()
+        return 0 if row is None else int(row[0])
 
-    @abstractmethod
     def close_unreadable(self, task_nos: Sequence[int]) -> None:
         """Close the alerts of tasks about a row that cannot be read."""
+        self.ask("close_unreadable", {"task_nos": list(task_nos), "at": self.read_clock()})
+        self.arrive()
 
     def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str) -> Due:
         """See ``StateStore.due``."""
@@ -413,13 +415,15 @@ class LedgerRows(SqlRows):
 class UpkeepRows(LedgerRows):
     """Statuses and alerts, and what is purged. Rows that others may hold are locked: the tail, the convoy, tasks."""
 
-    @abstractmethod
     def lock_gap_marks(self, queues: Sequence[str]) -> list[StatusRow]:
         """The gap marks of some queues, each of which has one at most."""
+        return [status_of(row) for row in self.ask("select_gap_marks", {"queues": list(queues)}).fetchall()]
 
-    @abstractmethod
     def remove_statuses(self, statuses: Sequence[tuple[str, int]]) -> None:
         """Remove statuses, each by its queue and ``no``, that are still there."""
+        rows = [{"queue": queue, "no": number} for queue, number in statuses]
+        self.ask("delete_statuses", {"rows": msgspec.json.encode(rows).decode()})
+        self.arrive()  # a connection that had ended before is noticed here, where nothing is in doubt yet
 
     @abstractmethod
     def hold_alerts(self, now: Instant, next_at: Instant, limit: int) -> list[AlertRow]:
@@ -450,9 +454,9 @@ class UpkeepRows(LedgerRows):
     def remove_convoy(self, convoy_no: int) -> None:
         """Its rows and its own history. Its number is not given again."""
 
-    @abstractmethod
     def erase(self, rows: Sequence[int], events: str) -> None:
         """Replace the events of rows of the history by these, and their actors by nobody."""
+        self.ask("erase_history", {"rows": list(rows), "events": events})
 
     def lock_old_statuses(self, before: Instant, limit: int) -> list[StatusRow]:
         """Statuses older than an instant, gap marks apart, in their order; nobody else drops any meanwhile."""

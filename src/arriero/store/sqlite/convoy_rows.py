@@ -8,9 +8,9 @@ from ...core.convoys import Gone, NextUnreadable
 from ...errors import UnreadableRow
 from ...model import ConvoyRow, LedgerRow, Loaded, TailRow, TaskRow
 from ..readable import refuse_unreadable_task
+from .row_cache import READ_AT_ONCE, WaitingCache
 from .row_decoding import convoy_of, ledger_of, tail_of, task_as_is
 from .task_rows import SqliteTaskRows, query
-from .waiting_cache import READ_AT_ONCE, WaitingCache
 
 
 class SqliteConvoyRows(SqliteTaskRows):

@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 
 from ...errors import InvalidInput, StoreError, TransactionConflict
 from ..contract import Busy
-from .callers import CallerConnection, is_busy, waiting
+from .callers import CallerConnection, find_writing, is_busy, waiting
 from .connection import translate_error
 from .task_rows import query
-from .writers import find_writing
 
 T = TypeVar("T")
 SAVEPOINT = "arriero_submission"

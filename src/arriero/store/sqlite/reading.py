@@ -6,12 +6,10 @@ from typing import Any
 import msgspec
 
 from ...model import HistoryRow, TaskRow
-from .. import listing
-from ..contract import ConvoyLoaded
+from .. import task_filter
 from ..engine.transactions import Lane
 from ..state_store import StateStore
 from ..task_filter import ANY_TASK, TaskFilter, fold_text
-from . import convoys
 from .row_decoding import history_of, task_as_is
 from .task_rows import query
 
@@ -32,22 +30,16 @@ class SqliteReading(StateStore):
         limit: int = 100,
     ) -> list[TaskRow]:
         filtered = _build_statement(which)
-        sql = listing.order_newest_first(filtered) if newest_first else filtered
+        sql = task_filter.order_newest_first(filtered) if newest_first else filtered
         asked = _build_parameters(which, after, before, limit)
         return await self._read(lambda rows: [task_as_is(row) for row in rows.ask_plain(sql, asked).fetchall()])
 
     async def count_listed(
         self, which: TaskFilter = ANY_TASK, *, after: int = 0, before: int | None = None, limit: int
     ) -> int:
-        sql, asked = listing.build_count(_build_statement(which)), _build_parameters(which, after, before, limit)
+        sql, asked = task_filter.build_count(_build_statement(which)), _build_parameters(which, after, before, limit)
         (count,) = await self._read(lambda rows: rows.ask_plain(sql, asked).fetchone()) or (0,)
         return int(count)
-
-    async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
-        return await self._read(lambda rows: convoys.find(rows, key, limit))
-
-    async def list_convoys(self, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:
-        return await self._read(lambda rows: convoys.list_convoys(rows, shown, after, limit))
 
     async def look_at_forgotten(self) -> int:
         if not await self._read(lambda rows: rows.ask("select_forgotten").fetchone()):
@@ -73,7 +65,7 @@ class SqliteReading(StateStore):
 def _build_statement(which: TaskFilter) -> str:
     if which.ledger is None:
         return query("select_filtered")
-    return listing.narrow_to_ledger(query("select_filtered"), OF_LEDGER)
+    return task_filter.narrow_to_ledger(query("select_filtered"), OF_LEDGER)
 
 
 def _build_parameters(which: TaskFilter, after: int, before: int | None, limit: int) -> dict[str, Any]:

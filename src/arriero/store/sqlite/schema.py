@@ -8,8 +8,7 @@ from pathlib import Path
 from ...errors import InvalidInput
 from ..migrate import Grant, SchemaState, build_parts, migrate_sqlite, migrations, read_applied_number, refuse_newer
 from . import connection as connections
-from .clock import wall_clock
-from .connection import absolute, connect, translating
+from .connection import absolute, connect, translating, wall_clock
 
 NOW = "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"  # microseconds since 1970
 HOW = "-- Run it so that the first error ends it: sqlite3 -bail FILE < SCRIPT"

@@ -29,10 +29,8 @@ from ..migrate import is_current, migrate_sqlite, migrations, read_applied_numbe
 from ..process_locks import ProcessLocks, boot_id, folder_of_file
 from ..quarantine import Quarantine
 from ..threads import ConnectionThread
-from .clock import fresh_offset, wall_clock
-from .connection import absolute, checkpoint, connect, empty_log, translating
+from .connection import OpenFile, absolute, checkpoint, connect, empty_log, fresh_offset, translating, wall_clock
 from .external_transaction import GUARDED, in_callers_transaction
-from .identity import OpenFile
 from .reading import SqliteReading
 from .row_cache import RowCache
 from .store_rows import SqliteRows

@@ -14,7 +14,7 @@ from ...core.placement import build_first_convoy, build_first_tail
 from ...core.routing import Ways
 from ...epoch import FIRST, compute_first_number
 from ...errors import UnreadableRow
-from ...model import AlertRow, ConvoyRow, Instant, LeaseRow, LedgerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
+from ...model import AlertRow, ConvoyRow, Instant, LeaseRow, LedgerRow, Loaded, StepRow, TailRow, TaskRow
 from ...processes import ProcessRow
 from ...schedules import ScheduleRow
 from ..contract import SUPERVISOR_LEASE, Due, Purge, Renewals
@@ -29,7 +29,6 @@ from .row_decoding import (
     alert_of,
     convoy_as_is,
     parameters_of,
-    status_of,
     step_as_is,
     step_of,
     task_as_is,
@@ -293,10 +292,6 @@ class SqliteLedgerRows(SqliteDueRows, SubmissionRows, UpkeepRows):
             self._run(name, {"convoy_no": convoy_no})
         self._run("purge_history", {"task_no": -convoy_no})
 
-    def erase(self, rows: Sequence[int], events: str) -> None:
-        for no in rows:
-            self._run("erase_history", {"no": no, "events": events})
-
 
 class SqliteRows(SqliteLedgerRows, SqliteProcessRows, StoreRows):
     """All rows of one transaction on SQLite."""
@@ -331,22 +326,7 @@ class SqliteRows(SqliteLedgerRows, SqliteProcessRows, StoreRows):
             None if convoy is None else convoy_as_is(convoy),
         )
 
-    def select_first_waiting(self, convoy_no: int) -> int:
-        row = self._run("select_first_waiting", {"convoy_no": convoy_no}).fetchone()
-        return 0 if row is None else int(row[0])
-
-    def close_unreadable(self, task_nos: Sequence[int]) -> None:
-        for task_no in task_nos:
-            self._run("close_unreadable", {"task_no": task_no, "at": self.read_clock()})
-
     # --- statuses and alerts
-    def lock_gap_marks(self, queues: Sequence[str]) -> list[StatusRow]:
-        found = (self._run("select_gap_mark", {"queue": queue}).fetchone() for queue in queues)
-        return [status_of(row) for row in found if row is not None]
-
-    def remove_statuses(self, statuses: Sequence[tuple[str, int]]) -> None:
-        for queue, number in statuses:
-            self._run("delete_status", {"queue": queue, "no": number})
 
     def hold_alerts(self, now: Instant, next_at: Instant, limit: int) -> list[AlertRow]:
         due = list(map(alert_of, self._run("select_due_alerts", {"now": now, "limit": limit}).fetchall()))

@@ -5,6 +5,13 @@ SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, rea
   FROM arriero_convoy
  WHERE convoy_no = :convoy_no
 
+-- select_convoy_by_key: the convoy of a key.
+SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
+       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
+       trace_link
+  FROM arriero_convoy
+ WHERE convoy_no = (SELECT convoy_no FROM arriero_convoy_tail WHERE key = :key AND placed > 0)
+
 -- select_convoys: convoys after a number, in the order of their numbers.
 -- Params: after, shown (a state as people see it; null: all that are not idle), limit.
 SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
@@ -23,6 +30,11 @@ SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, rea
 SELECT convoy_no, key, ordering, placed, last_rank, end_rank, asks
   FROM arriero_convoy_tail
  WHERE key = :key
+
+-- select_tails: the ends of convoys.
+SELECT convoy_no, key, ordering, placed, last_rank, end_rank, asks
+  FROM arriero_convoy_tail
+ WHERE convoy_no IN (SELECT value FROM json_each(:convoy_nos))
 
 -- select_due_convoys: convoys whose next turn must be decided, longest due first.
 -- Params: apart (JSON array: convoys to be left alone).
@@ -92,9 +104,11 @@ SELECT sequence FROM arriero_task WHERE convoy_no = :convoy_no AND sequence >= :
 -- Params: start, end (not in the range).
 SELECT count(*) FROM arriero_task WHERE convoy_no = :convoy_no AND sequence >= :start AND sequence < :end AND turn IS NOT NULL
 
--- count_members: number of tasks in a convoy that wait, and of those that were set aside and are still in error.
-SELECT (SELECT count(*) FROM arriero_task WHERE turn = 'waiting' AND convoy_no = :convoy_no),
-       (SELECT count(*) FROM arriero_task WHERE turn = 'set_aside' AND convoy_no = :convoy_no AND state = 'error')
+-- count_members: for each convoy the number of tasks that wait, and of those that were set aside and are still in error.
+SELECT wanted.value,
+       (SELECT count(*) FROM arriero_task WHERE turn = 'waiting' AND convoy_no = wanted.value),
+       (SELECT count(*) FROM arriero_task WHERE turn = 'set_aside' AND convoy_no = wanted.value AND state = 'error')
+  FROM json_each(:convoy_nos) AS wanted
 
 -- select_forgotten: one convoy whose open task ended without passing its turn on.
 SELECT convoy.convoy_no FROM arriero_convoy AS convoy JOIN arriero_task AS task ON task.task_no = convoy.open_task

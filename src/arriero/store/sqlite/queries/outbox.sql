@@ -8,8 +8,10 @@ SELECT no, queue, status.task_no, coalesce(task_id, ''), coalesce(workflow, ''),
  ORDER BY kind <> 'dropped', no
  LIMIT :limit
 
--- delete_status: a reader acknowledged it. Zero rows: it was acknowledged before.
-DELETE FROM arriero_status WHERE no = :no AND queue = :queue
+-- delete_statuses: readers acknowledged them.
+-- Params: rows (JSON array of objects: queue, no).
+DELETE FROM arriero_status
+ WHERE (no, queue) IN (SELECT json_extract(value, '$.no'), json_extract(value, '$.queue') FROM json_each(:rows))
 
 -- select_old_statuses: statuses to be dropped.
 -- Params: before (an instant), limit.
@@ -19,10 +21,10 @@ SELECT no, queue, task_no, '', '', number, incarnation, kind, at, data
  ORDER BY no
  LIMIT :limit
 
--- select_gap_mark: the gap mark of a queue, if it has one.
+-- select_gap_marks: the gap marks of some queues.
 SELECT no, queue, task_no, '', '', number, incarnation, kind, at, data
   FROM arriero_status
- WHERE queue = :queue AND kind = 'dropped'
+ WHERE queue IN (SELECT value FROM json_each(:queues)) AND kind = 'dropped'
 
 -- insert_alert: a task needs a person. A task has at most one open alert about an unreadable row.
 INSERT INTO arriero_alert (task_no, incarnation, cause, reason, step, code, opened_at, closed_at, told, attempts, next_at, error,
@@ -58,9 +60,9 @@ UPDATE arriero_alert SET told = :told, next_at = :next_at, error = :error WHERE 
 UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at
  WHERE task_no = :task_no AND closed_at IS NULL
 
--- close_unreadable: every row of a task can be read again: every sink must hear of the alert again.
+-- close_unreadable: every row of some tasks can be read again: every sink must hear of the alert again.
 UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at
- WHERE task_no = :task_no AND cause = 'unreadable' AND closed_at IS NULL
+ WHERE task_no IN (SELECT value FROM json_each(:task_nos)) AND cause = 'unreadable' AND closed_at IS NULL
 
 -- close_unreadable_row: a shared row can be read again, or was removed: every sink must hear of the alert again.
 -- Params: step (the row's name).

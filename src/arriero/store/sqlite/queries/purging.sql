@@ -64,5 +64,6 @@ DELETE FROM arriero_ledger WHERE ledger_no = :ledger_no
 -- delete_ledger_aside: the rows of a discarded ledger.
 DELETE FROM arriero_ledger_aside WHERE ledger_no = :ledger_no
 
--- erase_history: remove events and actor from a row; its hash stays.
-UPDATE arriero_history SET actor = '', events = :events WHERE no = :no
+-- erase_history: remove events and actors from rows; their hashes stay.
+-- Params: rows (their no).
+UPDATE arriero_history SET actor = '', events = :events WHERE no IN (SELECT value FROM json_each(:rows))
