@@ -18,7 +18,7 @@ from arriero.model import Instant, LedgerState, Loaded, TaskRow, TaskState, Turn
 from arriero.runtime.settings import Settings
 from arriero.store.contract import Purge
 from arriero.store.sqlite import row_cache
-from arriero.store.sqlite.row_decoding import convoy_of, step_of, tail_of, task_of
+from arriero.store.sqlite.columns import convoy_of, step_of, tail_of, task_of
 from arriero.store.sqlite.store import SqliteStore
 from arriero.store.sqlite.store_rows import SqliteRows
 from arriero.store.sqlite.task_rows import query

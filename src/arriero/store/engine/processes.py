@@ -1,10 +1,11 @@
 """Processes, leases, epochs, and rows that are obsolete. The rules are in ``core.lease``, ``core.apps``, ``core.obsolete_rows``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from ...core import lease
+from ...core.apps import find_name_conflict
 from ...core.obsolete_rows import (
     FENCE_FLOOR,
     TERM_FLOOR,
@@ -14,16 +15,53 @@ from ...core.obsolete_rows import (
     list_obsolete_processes,
 )
 from ...epoch import compute_first_number
+from ...errors import AppCollision
 from ...events import Event
-from ...events.store import EpochOpened, LeaseBroken, LeaseGranted, LeaseLost, ProcessRetired
+from ...events.store import (
+    AppRenamed,
+    EpochOpened,
+    LeaseBroken,
+    LeaseGranted,
+    LeaseLost,
+    ProcessRetired,
+    ProcessStarted,
+)
 from ...model import Instant, LeaseHolder, LeaseRow, later
-from ...processes import ProcessRow
-from ..apps import app_renamed, process_started, read_about, refuse_collision
+from ...processes import ProcessAbout, ProcessRow
 from ..contract import SUPERVISOR_LEASE, RemovedRows, Renewal
 from ..sql.store_rows import StoreRows
 from .batch import STORE_STREAM, Batch, note_in_store
 from .limits import declare_all_limits
 from .transactions import Lane, Transactions, writes
+
+read_about = msgspec.json.Decoder(ProcessAbout).decode
+
+
+def refuse_collision(
+    about: str, known: Iterable[str], count_unsaid: Callable[[Sequence[str]], Mapping[str, int]]
+) -> None:
+    """Raises AppCollision: see ``core.apps.find_name_conflict``, whose arguments these are, as JSON texts."""
+    why = find_name_conflict(read_about(about), [_as_told(text) for text in set(known)], count_unsaid)
+    if why is not None:
+        raise AppCollision(why)
+
+
+def _as_told(about: str) -> ProcessAbout:
+    """A row that cannot be read tells of no App: it must not keep others from starting."""
+    try:
+        return read_about(about)
+    except msgspec.MsgspecError:
+        return ProcessAbout()
+
+
+def process_started(process_no: int, about: str) -> ProcessStarted:
+    """The event of a process start; with its App, where it names one."""
+    return ProcessStarted(process_no, read_about(about).app)
+
+
+def app_renamed(old: str, new: str, count: int, reason: str) -> AppRenamed:
+    """The event of a store whose tasks of one App are another's from now on."""
+    return AppRenamed(old, new, count, reason)
 
 
 def remove_obsolete_processes(rows: StoreRows, before: Instant, limit: int) -> int:

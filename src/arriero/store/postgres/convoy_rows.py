@@ -9,8 +9,8 @@ from ...model import ConvoyRow, Loaded, TailRow, TaskRow, Turn
 from ..contract import Busy
 from ..engine.commands import ReadLate
 from ..readable import refuse_unreadable
-from ..rows import shared_as_is
-from .row_decoding import convoy_as_is, tail_of, task_as_is
+from ..rows import convoy_as_is, shared_as_is, tail_of
+from .columns import task_as_is
 from .task_rows import PostgresTaskRows
 
 

@@ -14,6 +14,7 @@ from ...model import HistoryRow, Instant
 from ..contract import Renewal, Unanswered
 from ..engine.transactions import Lane
 from ..process_locks import ProcessLocks
+from ..rows import history_of
 from ..state_store import StateStore
 from ..threads import ConnectionThread
 from .connect_pauses import ConnectPauses, NotConnected
@@ -21,7 +22,6 @@ from .context import StoreContext
 from .ledger_rows import PostgresLedgerRows
 from .listening import Listener
 from .migrating import migrate, read_applied_number, refuse_unfit
-from .row_decoding import history_of
 from .session import PostgresSession, Statements, Transaction, TransactionLimits, Undecided
 from .store_rows import PostgresRows
 from .target import target_of

@@ -7,15 +7,16 @@ import msgspec
 
 from ...commands import Submit
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
+from .. import columns
+from ..rows import convoy_of, ledger_of, tail_of
 from ..sql.rows import LedgerRows
-from . import columns
+from .columns import insert_rows, task_as_is
 from .context import StoreContext
 from .convoy_rows import PostgresConvoyRows
-from .row_decoding import convoy_of, ledger_of, tail_of, task_as_is
 from .session import Transaction
 from .submitting import INSERT_BODIES, INSERT_TASKS, Again, OpenTaskCounts, may_be_new
 
-INSERT_ASIDE = columns.insert_rows("ledger_aside", ("ledger_no", "line", "reason"), from_dicts=True)
+INSERT_ASIDE = insert_rows("ledger_aside", ("ledger_no", "line", "reason"), from_dicts=True)
 
 
 class PostgresLedgerRows(PostgresConvoyRows, LedgerRows):

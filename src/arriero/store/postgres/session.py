@@ -15,8 +15,9 @@ from psycopg.errors import Diagnostic
 
 from ...errors import ArrieroError, StoreError
 from ...loops import Loop, LoopGuard
+from .. import columns
 from ..statement_files import load_statements
-from . import columns
+from .columns import Write
 from .connect_pauses import ConnectPauses
 from .pipeline import PendingAnswer, Pipeline
 from .target import Target
@@ -225,7 +226,7 @@ class Transaction:
         """A statement of ``queries``, for a statement that is made of it."""
         return self._statements(name)
 
-    def write(self, write: columns.Write, rows: Sequence[Any]) -> PendingAnswer:
+    def write(self, write: Write, rows: Sequence[Any]) -> PendingAnswer:
         """Write rows, at least one."""
         if len(rows) == 1:
             return self._pipeline.ask_with_fields(self._statements.fill(write.of_one), write.fields(rows[0]))

@@ -26,17 +26,16 @@ from ...model import (
 )
 from ...processes import ProcessAbout, ProcessRow
 from ...schedules import OpenRun
-from .. import task_filter
+from .. import columns, task_filter
 from ..contract import SUPERVISOR_LEASE, Busy, Due, Purge, Renewals
 from ..engine.reading import due_at
 from ..readable import legible
-from ..rows import alert_of
+from ..rows import alert_of, convoy_of, tail_of
 from ..sql.rows import ProcessRows
 from ..sql.store_rows import StoreRows
 from ..task_filter import TaskFilter, fold_text
-from . import columns
+from .columns import as_json, convoy_as_told, step_as_is, task_as_is, task_of
 from .ledger_rows import PostgresLedgerRows
-from .row_decoding import convoy_as_told, convoy_of, step_as_is, tail_of, task_as_is, task_of
 from .task_rows import PostgresWrittenRows
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
@@ -55,7 +54,7 @@ class PostgresProcessRows(PostgresWrittenRows, ProcessRows):
         assert row is not None
         said = _read_about(about)
         if said.policies:
-            rows = columns.as_json(_workflows(said.policies))
+            rows = as_json(_workflows(said.policies))
             self.ask("put_workflows", {"rows": rows})
             if said.app != NOT_SAID:
                 self.ask("put_app_workflows", {"app": said.app, "rows": rows})

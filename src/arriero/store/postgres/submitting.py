@@ -20,16 +20,16 @@ from ...events import encode_events
 from ...history_chain import link_hash
 from ...limits import AgentLimitsRow
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow, later
+from .. import columns
 from ..engine.commands import build_answer, build_new_rows
 from ..engine.convoys import find_spot
 from ..engine.ledgers import refuse_beyond_cap, refuse_reserved
 from ..quarantine import Quarantine
 from ..readable import refuse_unreadable
-from ..rows import shared_as_is
+from ..rows import convoy_as_is, convoy_of, ledger_of, shared_as_is
 from ..sql.agent_rows import put_in_columns
-from . import columns
+from .columns import insert_rows, task_as_is
 from .pipeline import PendingAnswer
-from .row_decoding import convoy_as_is, convoy_of, ledger_of, task_as_is
 from .session import Transaction
 from .task_rows import UPDATE_CONVOYS, UPDATE_TAILS
 
@@ -224,15 +224,15 @@ class OpenTaskCounts:
         return found
 
 
-INSERT_TASKS = columns.insert_rows(
+INSERT_TASKS = insert_rows(
     "task", columns.TASK, suffix=" ORDER BY task_id ON CONFLICT (task_id) DO NOTHING RETURNING task_no"
 )
 # In the order of submission: the rows of a queue are read in the order of their own numbers.
 _KEPT = " WHERE given.task_no IN (SELECT task_no FROM {schema}.task) ORDER BY given.task_no"
-INSERT_BODIES = columns.insert_rows("body", columns.BODY, suffix=_KEPT, from_dicts=True)
-INSERT_FIRST_STEPS = columns.insert_rows("step", columns.STEP, suffix=_KEPT)
-INSERT_FIRST_LINKS = columns.insert_rows("history", columns.HISTORY, suffix=_KEPT, from_dicts=True)
-INSERT_FIRST_STATUSES = columns.insert_rows("status", columns.STATUS, suffix=_KEPT)
+INSERT_BODIES = insert_rows("body", columns.BODY, suffix=_KEPT, from_dicts=True)
+INSERT_FIRST_STEPS = insert_rows("step", columns.STEP, suffix=_KEPT)
+INSERT_FIRST_LINKS = insert_rows("history", columns.HISTORY, suffix=_KEPT, from_dicts=True)
+INSERT_FIRST_STATUSES = insert_rows("status", columns.STATUS, suffix=_KEPT)
 
 
 class Again(Exception):  # no error: the transaction is rolled back and run again

@@ -25,31 +25,31 @@ from ...model import (
     TailRow,
     TaskRow,
 )
+from .. import columns
 from ..quarantine import R
 from ..readable import refuse_unreadable, without_body
 from ..rows import Row
 from ..sql.agent_rows import BreakerTable, LimitTable
-from . import columns
+from .columns import Write, as_json, insert_rows, step_as_is, task_as_is, update_rows
 from .context import StoreContext
 from .pipeline import PendingAnswer
-from .row_decoding import step_as_is, task_as_is
 from .session import Transaction
 
 replace = msgspec.structs.replace
 
-UPDATE_TASKS = columns.update_rows("task", "task_no", columns.TASK_CHANGES)
-REWRITE_TASKS = columns.update_rows("task", "task_no", columns.TASK_REWRITES)
-UPDATE_STEPS = columns.update_rows("step", "step_no", columns.STEP_CHANGES)
-REWRITE_STEPS = columns.update_rows("step", "step_no", columns.STEP_REWRITES)
-INSERT_STEPS = columns.insert_rows("step", columns.STEP)
-UPDATE_CONVOYS = columns.update_rows("convoy", "convoy_no", columns.CONVOY_CHANGES)
-UPDATE_TAILS = columns.update_rows("convoy_tail", "convoy_no", columns.TAIL_CHANGES)
-INSERT_STATUSES = columns.insert_rows("status", columns.STATUS)
+UPDATE_TASKS = update_rows("task", "task_no", columns.TASK_CHANGES)
+REWRITE_TASKS = update_rows("task", "task_no", columns.TASK_REWRITES)
+UPDATE_STEPS = update_rows("step", "step_no", columns.STEP_CHANGES)
+REWRITE_STEPS = update_rows("step", "step_no", columns.STEP_REWRITES)
+INSERT_STEPS = insert_rows("step", columns.STEP)
+UPDATE_CONVOYS = update_rows("convoy", "convoy_no", columns.CONVOY_CHANGES)
+UPDATE_TAILS = update_rows("convoy_tail", "convoy_no", columns.TAIL_CHANGES)
+INSERT_STATUSES = insert_rows("status", columns.STATUS)
 # Of alerts that tell of an unreadable row one task has at most one open.
-INSERT_ALERTS = columns.insert_rows("alert", columns.ALERT, suffix=" ON CONFLICT DO NOTHING")
-INSERT_EDITS = columns.insert_rows("edit", columns.EDIT)
-INSERT_LATE_ANSWERS = columns.insert_rows("late_answer", columns.LATE_ANSWER, suffix=" ON CONFLICT DO NOTHING")
-INSERT_HISTORY = columns.insert_rows("history", columns.HISTORY, from_dicts=True)
+INSERT_ALERTS = insert_rows("alert", columns.ALERT, suffix=" ON CONFLICT DO NOTHING")
+INSERT_EDITS = insert_rows("edit", columns.EDIT)
+INSERT_LATE_ANSWERS = insert_rows("late_answer", columns.LATE_ANSWER, suffix=" ON CONFLICT DO NOTHING")
+INSERT_HISTORY = insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
 class PostgresWrittenRows(BreakerTable, LimitTable):
@@ -182,7 +182,7 @@ class PostgresWrittenRows(BreakerTable, LimitTable):
     def flush(self) -> None:
         """Send what was written, one statement a kind."""
         tasks, steps = self._changed_tasks, self._changed_steps
-        written: tuple[tuple[columns.Write, Sequence[Any]], ...] = (
+        written: tuple[tuple[Write, Sequence[Any]], ...] = (
             (UPDATE_TASKS, [self._tasks[number] for number, rewrites in tasks.items() if not rewrites]),
             (REWRITE_TASKS, [self._tasks[number] for number, rewrites in tasks.items() if rewrites]),
             (UPDATE_STEPS, [self._steps[number] for number, rewrites in steps.items() if not rewrites]),
@@ -205,7 +205,7 @@ class PostgresWrittenRows(BreakerTable, LimitTable):
         if self._alerts:
             self.transaction.write(INSERT_ALERTS, self._alerts)
         if self._arguments:
-            self.ask("update_bodies", {"rows": columns.as_json(self._arguments)})
+            self.ask("update_bodies", {"rows": as_json(self._arguments)})
         if self._head_moved:
             assert self._head is not None
             self.ask("put_store_head", {"link": self._head[0], "head": self._head[1]})

@@ -8,9 +8,10 @@ import msgspec
 from ...model import HistoryRow, TaskRow
 from .. import task_filter
 from ..engine.transactions import Lane
+from ..rows import history_of
 from ..state_store import StateStore
 from ..task_filter import ANY_TASK, TaskFilter, fold_text
-from .row_decoding import history_of, task_as_is
+from .columns import task_as_is
 from .task_rows import query
 
 HISTORY_PAGE = 500

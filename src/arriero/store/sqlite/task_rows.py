@@ -28,9 +28,19 @@ from ..quarantine import Quarantine
 from ..readable import without_body
 from ..sql.agent_rows import BreakerTable, LimitTable
 from ..statement_files import load_statements
-from .columns import Statement, in_statements, insert_rows, sender, update_rows
+from .columns import (
+    Statement,
+    in_statements,
+    insert_rows,
+    parameters_of,
+    sender,
+    step_as_is,
+    step_of,
+    task_as_is,
+    task_of,
+    update_rows,
+)
 from .row_cache import RowCache
-from .row_decoding import parameters_of, step_as_is, step_of, task_as_is, task_of
 
 T = TypeVar("T")
 _json = msgspec.json.encode
