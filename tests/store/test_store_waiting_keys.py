@@ -120,7 +120,7 @@ async def test_keys_under_which_nothing_waits_any_more_are_forgotten(world: Worl
 async def test_many_keys_that_share_a_full_limit_do_not_hide_others(
     world: World, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("take_by_turns", "limits"):
+    for module in ("take_requests", "limits"):
         monkeypatch.setattr(f"arriero.store.engine.{module}.KEYS_AT_ONCE", 2)
     monkeypatch.setattr("arriero.store.engine.take_requests.FRUITLESS_PAGES_MAX", 1)
     await declare(world, OF_REGION, ONE_EACH)
