@@ -17,10 +17,10 @@ import msgspec
 import psycopg
 from waiting import HangLimit
 
+from arriero.store.columns import load_statements
 from arriero.store.postgres.pipeline import PendingAnswer, Pipeline
 from arriero.store.postgres.session import PostgresSession, Statements, TransactionLimits
 from arriero.store.postgres.target import target_of
-from arriero.store.statement_files import load_statements
 
 STEPS_MAX = 7
 PATIENCE_SECONDS = 60.0  # until a side that neither arrives nor waits for a lock fails the test

@@ -71,9 +71,7 @@ from arriero.model import (
     later,
 )
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded
-from arriero.store.engine import (
-    processes,
-)
+from arriero.store.engine import processes
 from arriero.store.engine.processes import remove_obsolete_breakers, remove_obsolete_leases
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres import submitting
@@ -492,7 +490,7 @@ class World:
         self.rows = {one.task.task_no: one for one in loaded}
         self.store_id = "store"
         self.log = history
-        self.leases = processes
+        self.leases = leases
         self.lost_processes = lost_processes
         self.breakers = breakers
         self.numbers = {one.task.task_id: one.task.task_no for one in loaded}
@@ -540,24 +538,24 @@ def of_lease(term: int, holder: LeaseHolder | None, until: Instant) -> dict[str,
 
 
 async def of_memory(store: MemoryStore) -> World:
-    processes = {lease.name: of_lease(lease.term, lease.holder, lease.until) for lease in store.leases.values()}
+    leases = {lease.name: of_lease(lease.term, lease.holder, lease.until) for lease in store.leases.values()}
     lost_processes = {process.instance: process.retired for process in store.processes.values()}
     breakers = {row.agent: {"state": row.state, "fence": row.fence} for row in store.breaker_rows.values()}
     loaded = [store.load_as_is(number) for number in store.tasks]
-    return World(loaded, store.log, processes, lost_processes, breakers, store)
+    return World(loaded, store.log, leases, lost_processes, breakers, store)
 
 
 async def of_postgres(store: PostgresStore, pair: Pair, url: str) -> World:
     numbers = [task.task_no for task in await store.list_tasks(limit=100_000)]
     loaded = pair.sides[0].alone(lambda s: s.transact(lambda t: PostgresRows(t, StoreContext()).select_tasks(numbers)))
     with psycopg.connect(url) as connection:
-        processes = {
+        leases = {
             name: of_lease(*row)
             for name, *row in connection.execute("SELECT name, term, holder, until FROM arriero.lease")
         }
         lost_processes = dict(connection.execute("SELECT instance, retired FROM arriero.process").fetchall())
     breakers = {row.agent: {"state": row.state, "fence": row.fence} for row in await store.list_breakers()}
-    return World(loaded, [row async for row in store.history()], processes, lost_processes, breakers, store)
+    return World(loaded, [row async for row in store.history()], leases, lost_processes, breakers, store)
 
 
 async def prepared(store: StateStore) -> None:

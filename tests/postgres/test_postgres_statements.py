@@ -20,13 +20,13 @@ from arriero import Agent, App, Attempt, Leadership, guarded, workflow
 from arriero.idempotency.connections import write_for_psycopg
 from arriero.metrics import MetricsCollector
 from arriero.store import task_filter
+from arriero.store.columns import load_statements
 from arriero.store.postgres import lanes, ledger_rows, migrating, submitting, task_rows
 from arriero.store.postgres.columns import Write
 from arriero.store.postgres.inspection import server_facts
 from arriero.store.postgres.pipeline import parse_statement
 from arriero.store.postgres.session import Statements, TransactionLimits
 from arriero.store.postgres.store import PostgresStore
-from arriero.store.statement_files import load_statements
 from arriero.testing.postgres import Server
 from bench.growth import Life, untimed
 

@@ -10,12 +10,12 @@ from store_world import TestClock, World, step, submission
 
 from arriero.answers import Submitted
 from arriero.errors import StoreError
+from arriero.store.columns import load_statements
 from arriero.store.sqlite import connection as sqlite_connection
 from arriero.store.sqlite import store as sqlite_store
 from arriero.store.sqlite.connection import connect
 from arriero.store.sqlite.store import SqliteStore
 from arriero.store.sqlite.task_rows import query
-from arriero.store.statement_files import load_statements
 
 Connections = list[sqlite3.Connection]
 

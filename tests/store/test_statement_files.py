@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import arriero
-from arriero.store.statement_files import load_statements, read_statements
+from arriero.store.columns import load_statements, read_statements
 
 SRC = Path(arriero.__file__).parent
 PACKAGES = ("arriero.store.sqlite", "arriero.store.postgres")

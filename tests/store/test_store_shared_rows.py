@@ -23,7 +23,7 @@ from arriero.schedules import DeclareSchedule, ScheduleApplied, ScheduleDeclarat
 from arriero.store.memory import MemoryStore
 from arriero.store.quarantine import UNREADABLE
 from arriero.store.readable import KEYS, TABLES, columns_of, name_row
-from arriero.store.shared_rows import SharedRow
+from arriero.store.rows import SharedRow
 from arriero.store.sqlite.store import SqliteStore
 from arriero.tokens import NewToken, TokenRow
 

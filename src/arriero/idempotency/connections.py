@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from ..errors import InvalidInput, TransactionConflict
+from ..store.columns import load_statements
 from ..store.connection_kinds import list_kinds
-from ..store.statement_files import load_statements
 from .scripts import SCHEMA, TABLE, DatabaseAnswer, NamedStatement, Savepoint, Script
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..codec import encode
 from ..errors import IdempotencyKeyBarred, IdempotencyKeyReused, InvalidInput, TransactionConflict
-from ..store.statement_files import load_statements
+from ..store.columns import load_statements
 
 T = TypeVar("T")
 TABLE = "arriero_idempotent_call"

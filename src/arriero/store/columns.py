@@ -1,10 +1,29 @@
-"""Columns of the tables in every database, in the order of the model's fields, and those that change."""
+"""Columns of the tables in every database, in the order of the model's fields, those that change, and named statements."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import resources
 
 from ..breakers import BreakerRow
 from ..limits import AgentLimitsRow, RateRow
 from ..model import ConvoyRow, EditRow, LateAnswerRow, StepRow, TailRow, TaskRow
+
+
+@cache
+def load_statements(package: str) -> dict[str, str]:
+    """The statements of a store's package by name. Each keeps its header, by which a server's views show its name."""
+    return dict(read_statements(package))
+
+
+def read_statements(package: str) -> Iterator[tuple[str, str]]:
+    """Name and text of each statement in the files ``queries/FAMILY.sql`` of a package, one family after the other.
+
+    A blank line ends a statement. Its header, the comment lines before it, begins with its name: ``-- NAME: meaning``.
+    """
+    for file in sorted(resources.files(package).joinpath("queries").iterdir(), key=lambda file: file.name):
+        for statement in file.read_text(encoding="utf-8").rstrip("\n").split("\n\n"):
+            yield statement.removeprefix("-- ").partition(":")[0], statement
+
 
 TASK = TaskRow.__struct_fields__
 STEP = StepRow.__struct_fields__

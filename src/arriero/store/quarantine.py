@@ -14,7 +14,7 @@ from ..core.stand_ins import stand_in
 from ..errors import UnreadableRow
 from ..model import AlertRow, Instant, Loaded, later
 from .readable import AnyRow, legible, name_row, refuse_unreadable, refuse_unreadable_task
-from .shared_rows import SharedRow
+from .rows import SharedRow
 
 logger = logging.getLogger("arriero")
 R = TypeVar("R", bound=AnyRow)

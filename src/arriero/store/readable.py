@@ -115,7 +115,7 @@ def register_kind(
     varying: Mapping[str, Any],
     placeholders: Mapping[str, Any],
 ) -> None:
-    """Add a kind of rows to those that can be judged here; see ``store.shared_rows``.
+    """Add a kind of rows to those that can be judged here; see ``store.rows``.
 
     Args:
         meant_for, varying: decoders of columns, as in ``_MEANT_FOR`` and ``_VARYING``.

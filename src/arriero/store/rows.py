@@ -1,4 +1,8 @@
-"""Rows of a database to model values, as far as all databases give the same. Column order is that of the model's fields."""
+"""Rows of a database to model values, as far as all databases give the same. Column order is that of the model's fields.
+
+Shared rows belong to no task alone, so that many may need one. Their tables, keys, and what their texts must decode as are
+registered here: whoever loads this module can ask ``store.readable`` about them.
+"""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -6,8 +10,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..breakers import BreakerRow, BreakerState
-from ..limits import AgentLimitsRow
+from ..core.agent_metrics import decode_counts
+from ..core.breaker import decode_breaker_policy
+from ..core.lease import TERM_UNKNOWN
+from ..core.limits import decode_begun
+from ..core.schedule_instants import decode_usable
+from ..core.stand_ins import FENCE_UNKNOWN, HOLDER_UNKNOWN
+from ..inspection.facts import CountsRow
+from ..limits import AgentLimitsRow, RateRow, read_limits
 from ..model import (
+    INSTANT_END,
     AlertRow,
     ConvoyRow,
     ConvoyState,
@@ -26,10 +38,69 @@ from ..model import (
     Turn,
 )
 from ..processes import ProcessRow
-from ..schedules import ScheduleRow, ScheduleState
+from ..schedules import UNKNOWN_DECLARATION, ScheduleRow, ScheduleState, encode_declaration
 from ..tokens import TokenRow
-from .readable import legible, refuse_unreadable
-from .shared_rows import SharedRow
+from .readable import KEYS, TABLES, legible, refuse_unreadable, register_kind
+
+SharedRow = (
+    ConvoyRow
+    | TailRow
+    | LedgerRow
+    | ProcessRow
+    | BreakerRow
+    | AgentLimitsRow
+    | RateRow
+    | LeaseRow
+    | TokenRow
+    | CountsRow
+    | ScheduleRow
+)
+
+register_kind(
+    BreakerRow,
+    "breaker",
+    ("app", "agent", "target"),
+    {"policy": decode_breaker_policy},
+    {},
+    {"policy": "{}", "fence": FENCE_UNKNOWN},
+)
+register_kind(AgentLimitsRow, "agent_limits", ("app", "agent"), {"limits": read_limits}, {}, {"limits": "[]"})
+register_kind(
+    RateRow,
+    "rate",
+    ("app", "agent", "name", "key"),
+    {},
+    {"begun": decode_begun},
+    {"begun": "[]", "until": INSTANT_END},
+)
+register_kind(
+    LeaseRow, "lease", ("name",), {}, {}, {"term": TERM_UNKNOWN, "until": INSTANT_END, "holder": HOLDER_UNKNOWN}
+)
+register_kind(TokenRow, "token", ("token_id",), {}, {}, {})
+register_kind(
+    CountsRow, "agent_metrics", ("app", "process_no", "minute"), {}, {"counts": decode_counts}, {"counts": "{}"}
+)
+register_kind(
+    ScheduleRow,
+    "schedule",
+    ("app", "name"),
+    {"declaration": decode_usable},
+    {},
+    {"declaration": encode_declaration(UNKNOWN_DECLARATION)},
+)
+
+
+def parse_row_name(name: str) -> tuple[type[SharedRow], tuple[Any, ...]] | None:
+    """The type and the key of a shared row by its name (``readable.name_row``). None: no row here has such a name."""
+    table, _, key = name.partition(" ")
+    kind = next((kind for kind, known in TABLES.items() if known == table), None)
+    try:
+        parts = msgspec.json.decode(key)
+    except msgspec.DecodeError:
+        return None
+    is_known = kind is not None and isinstance(parts, list) and len(parts) == len(KEYS[kind])
+    return (kind, tuple(parts)) if is_known and kind is not None else None
+
 
 Row = tuple[Any, ...]
 TASK_STATES = {str(state): state for state in TaskState}

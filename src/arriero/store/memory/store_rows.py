@@ -14,8 +14,8 @@ from ...model import TASK_FORWARD, TASK_OPEN, Instant, LeaseRow, StepKind, StepR
 from ...processes import ProcessRow
 from ...schedules import DueSchedule, OpenRun, ScheduleRow
 from ...tokens import TokenRow
-from ..attempts import COMMITS_MAX, LOOKED_AT_MAX, ends_in, requests_of, retrying_of
 from ..contract import HeldAttempt
+from ..engine.reading import COMMITS_MAX, LOOKED_AT_MAX, ends_in, requests_of, retrying_of
 from ..sql.agent_rows import AgentMetricsRows, RemoteAgentRows, build_loads
 from ..sql.store_rows import ObsoleteRows, ScheduleRows, TokenRows
 from .rows import MemoryUpkeep
@@ -24,7 +24,7 @@ _columns = attrgetter("name", "key", "kind", "attempt", "failure_count", "failur
 
 
 class MemoryAttempts(MemoryUpkeep):
-    """See ``store.attempts``."""
+    """See ``store.engine.reading``."""
 
     async def survey_attempts(self, *, steps: int = LOOKED_AT_MAX, commits: int = COMMITS_MAX) -> AttemptSurvey:
         now = self.now()

@@ -17,7 +17,7 @@ from ...inspection.facts import (
     TableFacts,
 )
 from ...model import Instant
-from ..statement_files import load_statements
+from ..columns import load_statements
 from .migrating import Connection, ask_once, find_schema, known_migrations, make_execute
 from .target import Target, target_of
 

@@ -11,8 +11,8 @@ import msgspec
 import psycopg
 
 from ...errors import SchemaOutdated, StoreError
+from ..columns import load_statements
 from ..migrate import RIGHTS, Grant, Migration, SchemaState, migrations, refuse_newer
-from ..statement_files import load_statements
 from .pipeline import PendingAnswer
 from .session import PostgresSession, Statements, Transaction, TransactionLimits
 from .target import Target, target_of

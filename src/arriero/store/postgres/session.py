@@ -16,7 +16,7 @@ from psycopg.errors import Diagnostic
 from ...errors import ArrieroError, StoreError
 from ...loops import Loop, LoopGuard
 from .. import columns
-from ..statement_files import load_statements
+from ..columns import load_statements
 from .columns import Write
 from .connect_pauses import ConnectPauses
 from .pipeline import PendingAnswer, Pipeline

@@ -18,7 +18,7 @@ from ...inspection.facts import FileFacts
 from ...model import INSTANT_END, AlertRow, StepRow, TaskRow
 from ..migrate import migrations
 from ..readable import KEYS, TABLES, Column, columns_of
-from ..shared_rows import SharedRow
+from ..rows import SharedRow
 from . import connection as connections
 from .connection import connect, translating
 

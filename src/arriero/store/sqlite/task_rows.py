@@ -24,10 +24,10 @@ from ...model import (
     TaskRow,
 )
 from .. import columns
+from ..columns import load_statements
 from ..quarantine import Quarantine
 from ..readable import without_body
 from ..sql.agent_rows import BreakerTable, LimitTable
-from ..statement_files import load_statements
 from .columns import (
     Statement,
     in_statements,
