@@ -175,10 +175,6 @@ class PostgresLedgerRows(PostgresConvoyRows, LedgerRows):
         self._tails[tail.key] = tail
         self.ask("order_convoy", {"convoy_no": tail.convoy_no, "ordering": tail.ordering})
 
-    def remove_kept(self, tasks: Sequence[TaskRow]) -> None:
-        for name in ("purge_body", "purge_task"):
-            self.ask(name, {"task_nos": [task.task_no for task in tasks]})
-
     def flush(self) -> None:
         """See Tables. Raises Again: somebody else submitted one of the ids meanwhile."""
         write = self.transaction.write

@@ -102,10 +102,6 @@ class PostgresProcessRows(PostgresWrittenRows, ProcessRows):
         self.ask("delete_app_workflows", {"app": old})
 
     # --- leases
-    def select_lease(self, name: str) -> LeaseRow | None:
-        row = self.ask("look_at_lease", {"name": name}).fetchone()
-        return None if row is None else self.read_shared(LeaseRow, [row])[0]
-
     def add_lease(self, name: str) -> None:
         self.ask("add_lease", {"name": name})
 
@@ -118,9 +114,6 @@ class PostgresProcessRows(PostgresWrittenRows, ProcessRows):
 def _workflows(policies: Mapping[str, str]) -> list[dict[str, Any]]:
     limits = {name: msgspec.json.decode(policy).get("complete_within") for name, policy in policies.items()}
     return [{"name": n, "policy": policies[n], "complete_within": limits[n]} for n in sorted(policies)]
-
-
-_OF_TASKS = ("purge_history", "purge_alerts", "purge_body", "purge_steps", "purge_task")
 
 
 class PostgresRows(PostgresLedgerRows, PostgresProcessRows, StoreRows):
@@ -245,15 +238,6 @@ class PostgresRows(PostgresLedgerRows, PostgresProcessRows, StoreRows):
         asked = {"states": [str(state) for state in which.states], "ended_before": which.ended_before}
         rows = self.ask("purge_chosen", {**asked, "limit": limit, "after": after}).fetchall()
         return [(task_no, link, head) for task_no, link, head in rows]
-
-    def remove_tasks(self, task_nos: Sequence[int]) -> None:
-        for name in _OF_TASKS:
-            self.ask(name, {"task_nos": list(task_nos)})
-
-    def remove_convoy(self, convoy_no: int) -> None:
-        for name in ("delete_convoy", "delete_convoy_tail"):
-            self.ask(name, {"convoy_no": convoy_no})
-        self.ask("purge_history", {"task_nos": [-convoy_no]})
 
 
 def _by_task(steps: Iterable[StepRow]) -> dict[int, list[StepRow]]:

@@ -252,9 +252,9 @@ class ReadingRows(SqlRows):
 class LeaseRows(SqlRows):
     """Leases."""
 
-    @abstractmethod
     def select_lease(self, name: str) -> LeaseRow | None:
         """A lease as it stands, which others may change."""
+        return next(iter(self.read_shared(LeaseRow, self.ask("look_at_lease", {"name": name}).fetchall())), None)
 
     @abstractmethod
     def add_lease(self, name: str) -> None:
@@ -359,10 +359,6 @@ class LedgerRows(SqlRows):
         """Tasks that it has not let go, after the last one that was reached, in the order of their lines."""
 
     @abstractmethod
-    def remove_kept(self, tasks: Sequence[TaskRow]) -> None:
-        """Remove tasks that it keeps; their numbers are not given again."""
-
-    @abstractmethod
     def order(self, tail: TailRow) -> None:
         """Keep how a key is ordered in which no task was placed yet."""
 
@@ -401,6 +397,11 @@ class LedgerRows(SqlRows):
     def select_ledger(self, ledger_id: str) -> LedgerRow | None:
         row = self.ask("select_ledger_by_id", {"ledger_id": ledger_id}).fetchone()
         return None if row is None else ledger_of(row)
+
+    def remove_kept(self, tasks: Sequence[TaskRow]) -> None:
+        """Remove tasks that it keeps; their numbers are not given again."""
+        for name in ("purge_body", "purge_task"):
+            self.ask(name, {"task_nos": [task.task_no for task in tasks]})
 
     def remove_ledger(self, ledger_no: int) -> None:
         """Remove the ledger itself, and what is kept of entries set aside."""
@@ -446,13 +447,16 @@ class UpkeepRows(LedgerRows):
     def read_expected_unlocked(self, convoy_no: int) -> int:
         """The next number of a convoy's sequence; it only grows, so it is not locked."""
 
-    @abstractmethod
     def remove_tasks(self, task_nos: Sequence[int]) -> None:
         """Remove tasks with their steps, arguments, alerts and history. Their numbers are not given again."""
+        for name in ("purge_history", "purge_alerts", "purge_body", "purge_steps", "purge_task"):
+            self.ask(name, {"task_nos": list(task_nos)})
 
-    @abstractmethod
     def remove_convoy(self, convoy_no: int) -> None:
         """Its rows and its own history. Its number is not given again."""
+        for name in ("delete_convoy", "delete_convoy_tail"):
+            self.ask(name, {"convoy_no": convoy_no})
+        self.ask("purge_history", {"task_nos": [-convoy_no]})
 
     def erase(self, rows: Sequence[int], events: str) -> None:
         """Replace the events of rows of the history by these, and their actors by nobody."""

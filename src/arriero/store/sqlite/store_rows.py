@@ -147,7 +147,6 @@ class SqliteConvoyRows(SqliteTaskRows):
 T = TypeVar("T")
 _json = msgspec.json.encode
 _RETIRED = ProcessRow.__struct_fields__.index("retired")
-_OF_A_TASK = ("purge_history", "purge_alerts", "purge_body", "purge_task")
 
 
 class SqliteDueRows(SqliteConvoyRows, CommandRows):
@@ -301,10 +300,6 @@ class SqliteProcessRows(SqliteTaskRows, ProcessRows):
         return epoch
 
     # --- leases
-    def select_lease(self, name: str) -> LeaseRow | None:
-        row = self._run("select_lease", {"name": name}).fetchone()
-        return None if row is None else self.read_shared(LeaseRow, [row])[0]
-
     def lock_lease(self, name: str, *, to_grant: bool = False) -> LeaseRow | None:
         return self.select_lease(name)
 
@@ -347,9 +342,7 @@ class SqliteLedgerRows(SqliteDueRows, SubmissionRows, UpkeepRows):
 
     def remove_kept(self, tasks: Sequence[TaskRow]) -> None:
         self.put_meta("last_task_no", self.next_task_no() - 1)
-        for task in tasks:
-            for name in ("purge_body", "purge_task"):
-                self._run(name, {"task_no": task.task_no})
+        super().remove_kept(tasks)
 
     def new_tail(self, command: Submit, now: Instant) -> TailRow:
         tail = build_first_tail(self.next_convoy_no(), command)
@@ -389,16 +382,11 @@ class SqliteLedgerRows(SqliteDueRows, SubmissionRows, UpkeepRows):
 
     def remove_tasks(self, task_nos: Sequence[int]) -> None:
         self.put_meta("last_task_no", self.next_task_no() - 1)  # their numbers are not given again
-        for task_no in task_nos:
-            for name in _OF_A_TASK:
-                self._run(name, {"task_no": task_no})
-            self._run("purge_steps", step_range(task_no))
+        super().remove_tasks(task_nos)
 
     def remove_convoy(self, convoy_no: int) -> None:
         self.put_meta("last_convoy_no", self.next_convoy_no() - 1)
-        for name in ("delete_convoy", "delete_convoy_tail"):
-            self._run(name, {"convoy_no": convoy_no})
-        self._run("purge_history", {"task_no": -convoy_no})
+        super().remove_convoy(convoy_no)
 
 
 class SqliteRows(SqliteLedgerRows, SqliteProcessRows, StoreRows):

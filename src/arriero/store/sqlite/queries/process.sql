@@ -49,7 +49,7 @@ SELECT process_no, instance, lease_until, retired, about, room
 -- Rows: about (JSON text).
 SELECT DISTINCT about FROM arriero_process
 
--- select_lease: one lease.
+-- look_at_lease: one lease.
 SELECT name, term, holder, until, owner, duration, since, broken_by, broken_reason
   FROM arriero_lease WHERE name = :name
 

@@ -36,21 +36,22 @@ SELECT no, task_no, link, hash FROM arriero_history
  WHERE (task_no = 0 OR (task_no > 0 AND link = 1)) AND instr(events, :said) > 0
  ORDER BY no
 
--- purge_task: the row of a purged task.
-DELETE FROM arriero_task WHERE task_no = :task_no
+-- purge_task: the rows of purged tasks.
+DELETE FROM arriero_task WHERE task_no IN (SELECT value FROM json_each(:task_nos))
 
--- purge_body: the row of a purged task.
-DELETE FROM arriero_body WHERE task_no = :task_no
+-- purge_body: the rows of purged tasks.
+DELETE FROM arriero_body WHERE task_no IN (SELECT value FROM json_each(:task_nos))
 
--- purge_steps: all rows of a purged task.
--- Params: first, end (step numbers; end is not removed).
-DELETE FROM arriero_step WHERE step_no >= :first AND step_no < :end
+-- purge_steps: all rows of purged tasks.
+DELETE FROM arriero_step
+ WHERE step_no IN (SELECT step.step_no FROM json_each(:task_nos) AS given CROSS JOIN arriero_step AS step
+                       ON step.step_no >= given.value << 20 AND step.step_no < (given.value + 1) << 20)
 
--- purge_history: all rows of a purged task.
-DELETE FROM arriero_history WHERE task_no = :task_no
+-- purge_history: all rows of purged tasks.
+DELETE FROM arriero_history WHERE task_no IN (SELECT value FROM json_each(:task_nos))
 
--- purge_alerts: all rows of a purged task.
-DELETE FROM arriero_alert WHERE task_no = :task_no
+-- purge_alerts: all rows of purged tasks.
+DELETE FROM arriero_alert WHERE task_no IN (SELECT value FROM json_each(:task_nos))
 
 -- delete_convoy: the row of a purged convoy.
 DELETE FROM arriero_convoy WHERE convoy_no = :convoy_no
