@@ -17,8 +17,9 @@ from arriero.core.ledger_batches import LedgerBatch, LedgerEntry
 from arriero.model import Instant, LedgerState, Loaded, TaskRow, TaskState, Turn
 from arriero.runtime.settings import Settings
 from arriero.store.contract import Purge
+from arriero.store.rows import convoy_of, tail_of
 from arriero.store.sqlite import row_cache
-from arriero.store.sqlite.columns import convoy_of, step_of, tail_of, task_of
+from arriero.store.sqlite.columns import step_of, task_of
 from arriero.store.sqlite.store import SqliteStore
 from arriero.store.sqlite.store_rows import SqliteRows
 from arriero.store.sqlite.task_rows import query
