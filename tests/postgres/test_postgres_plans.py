@@ -15,7 +15,9 @@ from postgres_servers import server, worker
 from arriero.answers import Refusal, Submitted
 from arriero.commands import HandOver, Process, Take
 from arriero.model import StepRow, TaskRow
-from arriero.store.postgres import columns, ledger_rows, submitting, task_rows
+from arriero.store import columns
+from arriero.store.postgres import ledger_rows, submitting, task_rows
+from arriero.store.postgres.columns import Write
 from arriero.store.postgres.lanes import ENGINE
 from arriero.store.postgres.pipeline import PendingAnswer, parse_statement
 from arriero.store.postgres.session import Statements, Transaction, TransactionLimits
@@ -80,7 +82,7 @@ class Explaining:
             )
             return ask(transaction, name, parameters)
 
-        def explained_write(transaction: Transaction, statement: columns.Write, rows: Sequence[Any]) -> PendingAnswer:
+        def explained_write(transaction: Transaction, statement: Write, rows: Sequence[Any]) -> PendingAnswer:
             explained = msgspec.structs.replace(
                 statement, of_one=EXPLAIN + statement.of_one, of_many=EXPLAIN + statement.of_many
             )
