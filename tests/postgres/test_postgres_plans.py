@@ -320,7 +320,7 @@ def test_one_row_is_written_by_its_key(grown: Grown, when: str) -> None:
     grown.statistics_of(when)
     statements = Statements("arriero")
     modules = (task_rows, submitting, ledger_rows)
-    writes = {name: w for module in modules for name, w in vars(module).items() if isinstance(w, columns.Write)}
+    writes = {name: w for module in modules for name, w in vars(module).items() if isinstance(w, Write)}
     with psycopg.connect(grown.url) as connection:
         connection.execute(statements("settings"), ENGINE.parameters(local=True))
         for name, write in writes.items():
