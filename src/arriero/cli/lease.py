@@ -1,12 +1,11 @@
 """``arriero lease``: who leads, since when, and a person's break."""
 
 import asyncio
-from typing import Literal
 
 import click
 import msgspec
 
-from ..client.leases import load_lease_views
+from ..client.leases import BreakLeaseAnswer, load_lease_views
 from ..client.task_verbs import check_signature
 from ..errors import InvalidInput
 from ..escaping import shell_word
@@ -35,14 +34,6 @@ class ShownLease(msgspec.Struct, frozen=True):
 
     lease: LeaseView
     history: tuple[str, ...]
-
-
-class LeaseBreak(msgspec.Struct, frozen=True):
-    """The output of ``lease break --json``; ``lease``: as it stands now."""
-
-    verb: Literal["break"]
-    outcome: Literal["done"]
-    lease: LeaseView
 
 
 def lease_option(function: F) -> F:
@@ -170,7 +161,7 @@ def break_named_lease(
     check_signature(by, reason)
     view = asyncio.run(_break(name, by, reason, at_once, lease, store))
     if as_json:
-        print_json(LeaseBreak("break", "done", view))
+        print_json(BreakLeaseAnswer("break", "done", view))
         return
     when = "at once" if at_once or not view.seconds_left else f"in {format_duration(view.seconds_left)} at the latest"
     print_text(

@@ -1,6 +1,7 @@
 """Leases in an App's store: mutexes, views of leases, and the leader of the Supervisors."""
 
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
@@ -12,6 +13,14 @@ from ..model.instants import as_datetime
 from ..policies import Duration
 from ..store.state_store import StateStore
 from .session import Session
+
+
+class BreakLeaseAnswer(msgspec.Struct, frozen=True):
+    """Outcome of breaking a lease. ``lease``: as it stands now."""
+
+    verb: Literal["break"]
+    outcome: Literal["done"]
+    lease: LeaseView
 
 
 class LeaderView(msgspec.Struct, frozen=True, kw_only=True):

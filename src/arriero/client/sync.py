@@ -106,6 +106,9 @@ class _Mirror:
         self._background = background
         self._to = forwarded_to
 
+    def __repr__(self) -> str:
+        return repr(self._to)
+
 
 class SyncTask(_Mirror, Generic[R_co]):
     """A task's handle for code without an event loop, typed by its workflow; see Task for each method."""
@@ -140,9 +143,6 @@ class SyncTask(_Mirror, Generic[R_co]):
     pause = _build_waiting_method(Task.pause)
     resume = _build_waiting_method(Task.resume)
 
-    def __repr__(self) -> str:
-        return f"<task {self.id}>"
-
 
 class SyncTasks(_Mirror):
     """All tasks that a filter names, for code without an event loop; see Tasks for each method.
@@ -175,15 +175,9 @@ class SyncLedgerHandle(_Mirror):
     view = _build_waiting_method(LedgerHandle.view)
     wait = _build_waiting_method(LedgerHandle.wait)
 
-    def __repr__(self) -> str:
-        return repr(self._to)
-
 
 class SyncAgentHandle(_Mirror):
     """An Agent's handle for code without an event loop; see AgentHandle for each method."""
-
-    def __init__(self, background: BackgroundSession, handle: AgentHandle) -> None:
-        super().__init__(background, handle)
 
     view = _build_waiting_method(AgentHandle.view)
     open = _build_waiting_method(AgentHandle.open)
@@ -191,15 +185,9 @@ class SyncAgentHandle(_Mirror):
     pause = _build_waiting_method(AgentHandle.pause)
     resume = _build_waiting_method(AgentHandle.resume)
 
-    def __repr__(self) -> str:
-        return repr(self._to)
-
 
 class SyncMutex(_Mirror):
     """A mutex for code without an event loop; see DistributedMutex for each method. Plain work runs in a thread."""
-
-    def __init__(self, background: BackgroundSession, mutex: DistributedMutex) -> None:
-        super().__init__(background, mutex)
 
     @property
     def name(self) -> str:
@@ -219,9 +207,6 @@ class SyncMutex(_Mirror):
 
 class SyncLease(_Mirror):
     """A lease's handle for code without an event loop; see Lease for each method."""
-
-    def __init__(self, background: BackgroundSession, lease: Lease) -> None:
-        super().__init__(background, lease)
 
     @property
     def name(self) -> str:
@@ -271,9 +256,6 @@ class SyncConvoy(_Mirror):
     skip = _build_waiting_method(Convoy.skip)
     park = _build_waiting_method(Convoy.park)
     move_to_head = _build_waiting_method(Convoy.move_to_head)
-
-    def __repr__(self) -> str:
-        return f"<convoy {self.key}>"
 
 
 class SyncApp(_Mirror):

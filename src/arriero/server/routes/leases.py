@@ -6,7 +6,7 @@ import msgspec
 from fastapi import Query
 
 from ...client.alerts import AlertCauses
-from ...client.leases import LeaderView
+from ...client.leases import BreakLeaseAnswer, LeaderView
 from ...client.task_verbs import check_signature
 from ...codec import check_id
 from ...core.alerts import Alert, build_alert
@@ -35,14 +35,6 @@ class BreakLeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     reason: str
     at_once: bool = False
-
-
-class BreakLeaseAnswer(msgspec.Struct, frozen=True):
-    """``lease``: as it stands now."""
-
-    verb: Literal["break"]
-    outcome: Literal["done"]
-    lease: LeaseView
 
 
 class LeaderAnswer(msgspec.Struct, frozen=True):
