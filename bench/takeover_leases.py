@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 
-from arriero.core.leadership import build_settings
+from arriero.core.lease import build_settings
 
 ROOT = Path(__file__).parents[1]
 CONTENDER = Path(__file__).parent / "takeover_contender.py"

@@ -28,7 +28,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from arriero.core.leadership import build_settings  # noqa: E402
+from arriero.core.lease import build_settings  # noqa: E402
 from examples.leader import table  # noqa: E402  # found from the repository's root
 from examples.leader.contender import PAUSE  # noqa: E402
 from examples.leader.servers import SECONDS, start_provider  # noqa: E402

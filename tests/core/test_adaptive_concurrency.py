@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arriero import Adaptive
-from arriero.core.adaptive_concurrency import CALLS_MIN, Concurrency, add_ended_call, begin_concurrency
+from arriero.core.capacity import CALLS_MIN, Concurrency, add_ended_call, begin_concurrency
 
 PLACES = 100
 

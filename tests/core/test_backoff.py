@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.core.backoff import (
+from arriero.core.supervision import (
     ATTEMPT_DELAY_SECONDS,
     DELAY_SECONDS_MAX,
     JITTER_SHARE,

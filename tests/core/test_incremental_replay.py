@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from core_rows import done, failed, step_row, task_row
 
-from arriero.core.incremental_replay import find_new_results
+from arriero.core.task_run import find_new_results
 from arriero.model import Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
 
 running = step_row  # what they are made as

@@ -2,7 +2,7 @@
 
 import pytest
 
-from arriero.core.leadership import RENEW_SECONDS_MAX, begin_belief, build_settings, compute_next_renewal
+from arriero.core.lease import RENEW_SECONDS_MAX, begin_belief, build_settings, compute_next_renewal
 
 DURATIONS = (0.5, 3.0, 60.0, 3_600.0)
 

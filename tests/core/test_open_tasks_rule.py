@@ -3,7 +3,7 @@
 from store_world import submission
 
 from arriero.answers import TOO_MANY_OPEN_TASKS
-from arriero.core.open_task_caps import refuse_beyond_cap
+from arriero.core.tokens import refuse_beyond_cap
 
 
 def test_a_submission_is_refused_when_its_submitter_has_as_many_open_tasks_as_the_cap() -> None:

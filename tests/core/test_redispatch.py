@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.core.redispatch import RedispatchSlots
+from arriero.core.supervision import RedispatchSlots
 from arriero.model import MICROSECONDS, Instant
 
 NOW = Instant(1_800_000_000_000_000)

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from arriero.core.reserve import Room, compute_room, is_urgent
+from arriero.core.capacity import Room, compute_room, is_urgent
 
 
 def test_priorities_8_and_9_are_urgent() -> None:

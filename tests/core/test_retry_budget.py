@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.core.retry_budget import (
+from arriero.core.capacity import (
     BURST,
     PER_SECOND,
     RetryBudget,

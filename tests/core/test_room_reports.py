@@ -3,7 +3,7 @@
 import msgspec
 from core_rows import NOW
 
-from arriero.core.room_reports import AgentReport, SurveyedAgent, encode_reports, read_reports, survey_hosts
+from arriero.core.routing import AgentReport, SurveyedAgent, encode_reports, read_reports, survey_hosts
 from arriero.model import later
 from arriero.processes import ProcessAbout, ProcessRow
 

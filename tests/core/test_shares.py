@@ -2,7 +2,7 @@
 
 from random import Random
 
-from arriero.core.shares import divide_room
+from arriero.core.capacity import divide_room
 
 
 def test_places_are_divided_by_weight() -> None:

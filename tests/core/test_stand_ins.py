@@ -5,7 +5,7 @@ import pytest
 from arriero.answers import Refusal
 from arriero.breakers import AgentVerb, BreakerRow, BreakerState
 from arriero.commands import OperateAgent
-from arriero.core.alerts import build_alert, encode_alert, format_alert_line
+from arriero.core.alerts import build_alert, describe_shared_row, encode_alert, format_alert_line
 from arriero.core.breaker_verbs import operate_agent
 from arriero.core.lease import TERM_UNKNOWN, grant_lease
 from arriero.core.limits import LimitBook, compute_next_at
@@ -15,7 +15,6 @@ from arriero.core.stand_ins import (
     is_stand_in,
     stand_in,
 )
-from arriero.core.unreadable_rows import describe_shared_row
 from arriero.errors import UnreadableRow
 from arriero.limits import AgentLimitsRow, LimitPolicy, RateRow, encode_limits
 from arriero.model import MICROSECONDS, Instant, LeaseRow, later

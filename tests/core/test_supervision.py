@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arriero.commands import BeginUndo, GaveUp, Hold, RetryAsked
-from arriero.core.backoff import DELAY_SECONDS_MAX, attempt_delay
 from arriero.core.supervision import (
+    DELAY_SECONDS_MAX,
+    attempt_delay,
     decode_step_policy,
     decode_task_policy,
     find_pivot,

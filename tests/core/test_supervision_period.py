@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.core.supervision_period import choose_period
+from arriero.core.supervision import choose_period
 
 BOUNDS: Any = {"period_min": 0.25, "period_max": 2.0}
 IDLE: Any = {"found_overdue": False, "next_deadline_in": None, **BOUNDS}

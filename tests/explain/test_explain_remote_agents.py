@@ -3,7 +3,7 @@
 import msgspec
 from core_rows import NOW, loaded, step_row
 
-from arriero.core.room_reports import AgentReport, encode_reports
+from arriero.core.routing import AgentReport, encode_reports
 from arriero.explain.outages import diagnose_attempts
 from arriero.explain.remote_agents import NOBODY_ASKS
 from arriero.explain.task import explain

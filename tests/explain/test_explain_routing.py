@@ -3,8 +3,7 @@
 import msgspec
 from core_rows import NOW, loaded, step_row
 
-from arriero.core.room_reports import AgentReport, encode_reports
-from arriero.core.routing import INTERCHANGEABLE, PINNED
+from arriero.core.routing import INTERCHANGEABLE, PINNED, AgentReport, encode_reports
 from arriero.explain.task import explain
 from arriero.model import StepKind, StepRow, StepState, later
 from arriero.processes import ProcessAbout, ProcessRow

@@ -9,8 +9,7 @@ import pytest
 from arriero import Agent, Breaker
 from arriero.breakers import BreakerRow, BreakerState
 from arriero.commands import NewStep
-from arriero.core.room_reports import AgentReport, encode_reports
-from arriero.core.routing import INTERCHANGEABLE, PINNED
+from arriero.core.routing import INTERCHANGEABLE, PINNED, AgentReport, encode_reports
 from arriero.model import Instant, StepKind, later
 from arriero.processes import ProcessAbout, ProcessRow
 from arriero.runtime.agent_router import SIBLING_SECONDS, AgentRouter

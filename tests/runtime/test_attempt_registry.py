@@ -1,7 +1,7 @@
 """Which attempts a process remembers to have begun, and for how long."""
 
 from arriero.model import Instant
-from arriero.runtime.attempt_registry import KEPT_SECONDS, SWEEP_FROM, AttemptRegistry
+from arriero.runtime.attempt_time import KEPT_SECONDS, SWEEP_FROM, AttemptRegistry
 
 SECOND = 1_000_000
 

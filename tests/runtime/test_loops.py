@@ -18,7 +18,12 @@ from arriero.client.assembly import run_node
 from arriero.config import Configuration
 from arriero.inspection.facts import CountsRow
 from arriero.loops import EVERY_SECONDS, Loop, LoopGuard, WarningThrottle
-from arriero.runtime import agent_metrics, node, schedule_runner, upkeep
+from arriero.runtime import (
+    call_monitor,
+    node,
+    schedule_runner,
+    upkeep,
+)
 from arriero.runtime import reload as rereading
 from arriero.runtime.loop_watch import LoopWatch
 from arriero.runtime.settings import check_roles
@@ -200,7 +205,7 @@ async def schedules(case: Case) -> None:
 
 
 async def metrics(case: Case) -> None:
-    case.patch.setattr(agent_metrics, "WRITE_SECONDS", 0.01)
+    case.patch.setattr(call_monitor, "WRITE_SECONDS", 0.01)
     async with case.running():
         session = session_of(case.app)
         case.store.break_once("put_agent_counts")

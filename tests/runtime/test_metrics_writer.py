@@ -23,7 +23,7 @@ from arriero.client.agent_metrics import AgentMetrics, CallOutcomes
 from arriero.core.agent_metrics import MINUTE, OUTCOMES, read_counts
 from arriero.inspection.facts import CountsRow
 from arriero.model import Instant
-from arriero.runtime import agent_metrics
+from arriero.runtime import call_monitor
 from arriero.runtime.call_monitor import ADDED_UP_AT, CallCounter, EndedCall
 from arriero.store.state_store import StateStore
 from arriero.testing import World
@@ -226,7 +226,7 @@ async def test_two_processes_add_up_and_what_they_counted_is_there_when_they_hav
 async def test_a_process_that_is_lost_keeps_what_it_wrote_and_begins_again_with_counts_of_its_own(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_metrics, "WRITE_SECONDS", 0.01)
+    monkeypatch.setattr(call_monitor, "WRITE_SECONDS", 0.01)
     app = machine.app([post])
     async with app.running():
         lost = session_of(app)

@@ -10,7 +10,7 @@ import pytest
 from runtime_world import session_of, within
 
 from arriero import Agent, App, Attempt, Retry, Supervision, Transient, testing, workflow
-from arriero.core.retry_budget import BURST, PER_SECOND
+from arriero.core.capacity import BURST, PER_SECOND
 from arriero.runtime.ports import Timer
 from arriero.runtime.retry_budgets import AgentRetries
 

@@ -15,10 +15,10 @@ import arriero
 from arriero import Agent, App, Attempt, Permanent, StoreError, Task, TaskCompensated, testing, workflow
 from arriero.answers import Answer, Applied, Refusal
 from arriero.commands import Advance, Ahead, AnyCommand, Claim
-from arriero.core.speculative_run import AHEAD_MAX
+from arriero.core.task_run import AHEAD_MAX
 from arriero.model.instants import as_datetime
-from arriero.runtime.convoy_hand_over import ConvoyHandOver
-from arriero.runtime.convoy_yield import ConvoyYield
+from arriero.runtime.scheduler import ConvoyYield
+from arriero.runtime.speculative_start import ConvoyHandOver
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.row_cache import READ_AT_ONCE
 from arriero.store.sqlite.store import SqliteStore

@@ -11,7 +11,7 @@ from arriero.answers import BreakerApplied, Refusal
 from arriero.breakers import AgentVerb, BreakerRow, BreakerState
 from arriero.commands import BeginProbe, EndProbe
 from arriero.core.breaker import PROBE_PATIENCE
-from arriero.core.probe import ANSWER_SECONDS
+from arriero.core.breaker_verbs import ANSWER_SECONDS
 from arriero.declare.probe import mark_probe
 from arriero.model import later
 

@@ -13,8 +13,7 @@ from ..commands import OperateAgent
 from ..core.breaker import compute_next_look
 from ..core.lease import read_process_about
 from ..core.limits import build_book, list_limits
-from ..core.room_reports import SurveyedAgent, survey_hosts
-from ..core.routing import Candidate, compute_shares
+from ..core.routing import Candidate, SurveyedAgent, compute_shares, survey_hosts
 from ..errors import InvalidInput, UnknownName, VerbRefused
 from ..inspection.facts import AgentLoad
 from ..limits import LimitsInUse, read_limit_keys

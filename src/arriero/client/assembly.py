@@ -18,7 +18,7 @@ from ..processes import ProcessAbout
 from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from ..runtime.alerts import Alerting
 from ..runtime.code import Code
-from ..runtime.hosted_agents import choose_hosted
+from ..runtime.hosted_agent import choose_hosted
 from ..runtime.node import Node, NodePlan, NodeSession
 from ..runtime.ports import Ports
 from ..runtime.single_pass import PassReport, SinglePass

@@ -24,13 +24,16 @@ from ..policies import check_seconds
 from ..runtime.agent_host import AgentHost
 from ..runtime.agent_requests import RemoteRequest, build_request
 from ..runtime.call_monitor import EndedCall
-from ..runtime.report_verdicts import APPLIED, UNANSWERED, UNSENT, read_verdict
-from ..runtime.reported_outcomes import (
+from ..runtime.report_verdicts import (
+    APPLIED,
+    UNANSWERED,
+    UNSENT,
     ReportedFailure,
     ReportedPermanent,
     ReportedResult,
     ReportedTransient,
     ReportedUnknown,
+    read_verdict,
 )
 from ..store.readable import refuse_unreadable
 from .session import Session

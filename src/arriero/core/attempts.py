@@ -1,18 +1,74 @@
-"""Commands of a running attempt: more time, and a checkpoint for the attempts after it."""
+"""Commands of a running attempt: more time, a checkpoint, its delivery to a program, and its release before it began.
+
+A program has a delivered attempt until it reports, releases it, or its time is over: no process has it, and the loss of one ends
+none. What the program says is guarded by the fence. A person may end the attempt before: no process of arriero carries it out,
+so there is nothing to wait for. A released attempt has not begun: nobody was asked for anything, so nothing is charged or in doubt.
+"""
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
 from ..answers import Refusal, TryDelayed
-from ..commands import BeginTry, CommandOfAttempt, ExtendAttempt, SaveCheckpoint
-from ..events.step import AttemptCheckpoint, AttemptDelivered, AttemptExtended, AttemptTried, StepExpired
+from ..commands import BeginTry, CommandOfAttempt, DeliverAttempt, ExtendAttempt, ReleaseAttempt, SaveCheckpoint
+from ..events.step import (
+    AttemptCheckpoint,
+    AttemptDelivered,
+    AttemptExtended,
+    AttemptReleased,
+    AttemptRevoked,
+    AttemptTried,
+    StepExpired,
+)
+from ..failures import read_task_failure
 from ..history_chain import payload_hash
-from ..model import Instant, StepRow, StepState, later, seconds_between
+from ..model import Instant, StepKind, StepRow, StepState, TaskRow, TaskState, later, seconds_between
 from ..policies import SECONDS_MAX
 from .changes import Change, Refused, Rows
 from .limits import LimitBook, hash_keys
-from .supervision import compute_complete_within, read_step_policy
+from .states import StepEvent, advance_step
+from .supervision import compute_complete_within, is_held_by_program, read_step_policy
+from .transitions import report_verdict
+from .writer import Writer
+
+
+def release_attempt(command: ReleaseAttempt, rows: Rows, now: Instant) -> Change | Refused:
+    """Give a running attempt back, guarded by the step's fence, state and time.
+
+    The fence grows, so whatever still speaks for the attempt is refused. An attempt whose time is over is refused, too: it is
+    the Supervisor's by then.
+    """
+    step = rows.step(command.step_no)
+    verdict = report_verdict(step, command.fence, now)
+    if verdict != "applied":
+        return Refused(Refusal(verdict, f"step {command.step_no} under fence {command.fence}"))
+    assert step is not None
+    task = rows.task(step.task_no)
+    assert task is not None
+    writer = Writer(task, rows, now, None)
+    if step.is_canary:
+        step = writer.breakers.end(step, None)
+    fields: dict[str, Any] = {"fence": step.fence + 1, "locked_by": None, "complete_by": None}
+    step = replace(step, **fields)
+    writer.events.append(AttemptReleased(step.ordinal, step.fence))
+    if writer.may_run_again(step):
+        at = writer.start_unless_paused(now)
+        state = advance_step(step.state, StepEvent.HOLDER_LOST)
+        writer.put(replace(step, state=state, not_before=at, wait_by=_compute_wait_by(step, now)))
+    else:
+        writer.put(writer.close_step(step))
+        writer.wake_task()
+    writer.set(revision=task.revision + 1)
+    return writer.change()
+
+
+def _compute_wait_by(step: StepRow, now: Instant) -> Instant | None:
+    """Compute the deadline for the next first attempt. The time begins anew: the request has waited for nobody meanwhile."""
+    within = read_step_policy(step).wait_within
+    was_tried = step.attempt > 1 or step.lost_count
+    return None if within is None or was_tried else later(now, within)
+
 
 EventOfAttempt = AttemptExtended | AttemptCheckpoint | AttemptTried | AttemptDelivered
 
@@ -127,3 +183,58 @@ def change_attempt(step: StepRow, rows: Rows, event: EventOfAttempt | None) -> C
     task = rows.task(step.task_no)
     assert task is not None
     return Change(task, [step], [], [] if event is None else [event], [])
+
+
+def may_revoke(step: StepRow) -> bool:
+    """Returns True if a person's cancel ends the attempt of a step. It waits for a pivot: that decides if anything may be undone."""
+    return step.kind is StepKind.STEP and is_held_by_program(step) and not step.pivot
+
+
+def deliver_attempt(command: DeliverAttempt, rows: Rows, now: Instant) -> Change | Refused:
+    """Give a running attempt to its program, guarded by the step's fence, state, holder and time.
+
+    If a person has cancelled the task meanwhile, the attempt ends with that, as it would have a moment later. The change is
+    empty if the program has the attempt already: the answer of a commit was lost.
+    """
+    step = find_running(command, rows, now)
+    if isinstance(step, Refused):
+        return step
+    if step.locked_by is None:
+        return change_attempt(step, rows, None)
+    delivered, event = replace(step, locked_by=None), AttemptDelivered(step.ordinal, command.fence)
+    task = rows.task(step.task_no)
+    assert task is not None
+    if not (_is_cancelled(task) and may_revoke(delivered)):
+        return change_attempt(delivered, rows, event)
+    writer = Writer(task, rows, now, None)
+    writer.events.append(event)
+    writer.put(writer.close_step(revoke_attempt(writer, delivered)))
+    writer.wake_task()
+    writer.set(revision=task.revision + 1)
+    return writer.change()
+
+
+def _is_cancelled(task: TaskRow) -> bool:
+    if task.state is not TaskState.COMPENSATING or task.failure is None:
+        return False
+    return read_task_failure(task.failure).kind == "person"
+
+
+def revoke_attempt(writer: Writer, step: StepRow) -> StepRow:
+    """End an attempt that its program holds, for a person. Returns the row: a request that waits, in doubt.
+
+    The program may be at work. It learns of the end with its next report or extension, which is refused as stale.
+    """
+    if step.is_canary:
+        step = writer.breakers.end(step, None)
+    revoked = replace(
+        step,
+        state=advance_step(step.state, StepEvent.HOLDER_LOST),
+        fence=step.fence + 1,
+        complete_by=None,
+        in_doubt=True,
+        not_before=writer.start_unless_paused(writer.now),
+    )
+    writer.events.append(AttemptRevoked(step.ordinal, revoked.fence))
+    writer.put(revoked)
+    return revoked

@@ -1,15 +1,192 @@
-"""Input and output of a decision: the rows as they stand, and the rows and events that it writes."""
+"""Input and output of a decision: the rows as they stand, and the rows, events, statuses and late answers that it writes.
 
-from collections.abc import Sequence
-from typing import Protocol
+A late answer is that of an attempt that no longer counts. It changes nothing. A person may want to know it all the same: the
+attempt may have had an effect.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
 
 from ..answers import Dispatch, Refusal
 from ..breakers import BreakerRow
+from ..commands import Reported, Succeeded
 from ..events import Event
+from ..events.step import CompensationDispatched, StepDispatched, StepOpened, StepReopened, StepReport
+from ..events.task import StatusPublished
+from ..failures import TaskFailure, choose_public_text
+from ..history_chain import payload_hash
 from ..limits import AgentLimitsRow
-from ..model import AlertRow, ConvoyRow, EditRow, Instant, LateAnswerRow, StatusRow, StepRow, TailRow, TaskRow
+from ..model import (
+    STEP_BITS,
+    AlertRow,
+    ConvoyRow,
+    EditRow,
+    Instant,
+    LateAnswerRow,
+    StatusKind,
+    StatusRow,
+    StepKind,
+    StepRow,
+    StepState,
+    TailRow,
+    TaskRow,
+    TaskState,
+)
+
+
+def build_report_event(step: StepRow, report: Reported, verdict: str) -> StepReport:
+    """Build the event of a report; its payload only as a hash."""
+    outcome = report.outcome
+    return StepReport(
+        step=step.ordinal,
+        fence=report.fence,
+        verdict=verdict,
+        outcome="succeeded" if isinstance(outcome, Succeeded) else "failed",
+        tries=report.tries,
+        result=payload_hash(outcome.result if isinstance(outcome, Succeeded) else outcome.failure.message),
+    )
+
+
+def build_refused_report_event(step: StepRow, report: Reported, verdict: str, *, is_kept: bool) -> StepReport:
+    """Build the event of a report that changes nothing, with the times that show how late it was.
+
+    ``is_kept``: its answer is kept beside the history; the event then has the hash of just that payload.
+    """
+    event = build_report_event(step, report, verdict)
+    if report.complete_by is not None:
+        event = replace(event, attempt=report.attempt, answered_at=report.delivered_at, complete_by=report.complete_by)
+    if is_kept:
+        event = replace(event, kept=True, result=payload_hash(_encode_answer(report)))
+    return event
+
+
+def build_late_answer(step: StepRow, report: Reported, verdict: str, *, late: bool) -> LateAnswerRow | None:
+    """Build the row that keeps a refused report; None: nothing is kept.
+
+    A report that counted is sent again when the answer of its commit was lost. Then it is a duplicate, or, if it was a
+    failure, perhaps stale. So a stale failure is kept only of an Agent that knew it to be late.
+
+    Args:
+        late: the Agent itself says that the attempt's time was over.
+    """
+    is_new = verdict == "late" or (verdict == "stale" and (late or isinstance(report.outcome, Succeeded)))
+    if not is_new or report.complete_by is None:
+        return None
+    return LateAnswerRow(
+        task_no=step.task_no,
+        ordinal=step.ordinal,
+        fence=report.fence,
+        attempt=report.attempt,
+        verdict="late" if verdict == "late" else "stale",
+        outcome="succeeded" if isinstance(report.outcome, Succeeded) else "failed",
+        answer=_encode_answer(report),
+        answered_at=report.delivered_at,
+        complete_by=report.complete_by,
+        link=0,  # given when it is written
+    )
+
+
+def _encode_answer(report: Reported) -> str:
+    outcome = report.outcome
+    if isinstance(outcome, Succeeded):
+        return outcome.result
+    return msgspec.json.encode(outcome.failure).decode()
+
+
+def build_dispatched(
+    step: StepRow, limits: Mapping[str, str] | None = None, moved_to: str = ""
+) -> StepDispatched | CompensationDispatched:
+    """Build the event of an attempt that begins.
+
+    Args:
+        limits: see ``core.limits.hash_keys``.
+        moved_to: the Agent that takes it over from another one.
+    """
+    kind = CompensationDispatched if step.kind is StepKind.COMPENSATION else StepDispatched
+    assert step.complete_by is not None
+    assert step.locked_by is not None
+    return kind(
+        step.ordinal,
+        step.attempt,
+        step.fence,
+        step.complete_by,
+        step.locked_by,
+        step.idempotency_key,
+        dict(limits) if limits else None,
+        moved_to,
+    )
+
+
+def build_opened(step: StepRow) -> StepOpened:
+    """Build the event of a step, compensation or timer that is opened."""
+    return StepOpened(**_list_declared_fields(step))
+
+
+def build_reopened(step: StepRow) -> StepReopened:
+    """Build the event of a step or timer that is opened again."""
+    return StepReopened(**_list_declared_fields(step), attempt=step.attempt)
+
+
+def _list_declared_fields(step: StepRow) -> dict[str, Any]:
+    fields = {"step": step.ordinal, "kind": step.kind, "name": step.name, "key": step.key}
+    if step.kind is StepKind.TIMER:
+        return {**fields, "fire_at": step.not_before}
+    return {
+        **fields,
+        "agent": step.agent,
+        "idempotency_key": step.idempotency_key,
+        "arguments": payload_hash(step.arguments),
+        "policy": Raw(step.policy.encode()),
+        "pivot": step.pivot,
+        "effect_free": step.effect_free,
+        "undoable": step.compensation is not None,
+        "undoes": None if step.undoes is None else step.undoes & ((1 << STEP_BITS) - 1),
+        "planned": step.state is StepState.PLANNED,
+        "routing": step.routing,
+    }
+
+
+STATUS_OF_END: dict[TaskState, StatusKind] = {
+    TaskState.PROCESSED: "completed",
+    TaskState.COMPENSATED: "compensated",
+    TaskState.ERROR: "needs_attention",
+}
+
+
+def publish_status(
+    task: TaskRow,
+    kind: StatusKind,
+    now: Instant,
+    events: list[Event],
+    statuses: list[StatusRow],
+    *,
+    failure: TaskFailure | None = None,
+    output: str | None = None,
+) -> TaskRow:
+    """Add a status to ``events`` and ``statuses``.
+
+    Returns: the task with its new count of statuses; unchanged if it has no reply queue.
+    """
+    queue = task.reply_to
+    if queue is None:
+        return task
+    number = task.status_count + 1
+    data: dict[str, Any] = {}
+    if failure is not None:
+        data = {"reason": failure.reason, "cause": failure.kind, "step": failure.step, "code": failure.code}
+        data["public"] = choose_public_text(failure, task.state)
+    elif output is not None:
+        data = {"output": msgspec.Raw(output.encode())}
+    text = msgspec.json.encode(data).decode()
+    statuses.append(
+        StatusRow(0, queue, task.task_no, task.task_id, task.workflow, number, task.incarnation, kind, now, text)
+    )
+    events.append(StatusPublished(number, kind, queue))
+    return replace(task, status_count=number)
 
 
 class BreakerRows(Protocol):

@@ -15,8 +15,7 @@ from ..events.convoy import ConvoyAction, ConvoyMoved
 from ..model import TASK_OPEN, ConvoyRow, ConvoyState, ConvoyVerb, Instant, TaskRow, TaskState, Turn
 from ..verb_rules import CONVOY_VERB_RULES
 from .changes import ConvoyChange, Refused, Rows
-from .convoy_policy import resolve_convoy_policy
-from .convoys import ConvoyWriter
+from .convoys import ConvoyWriter, resolve_convoy_policy
 from .placement import explain_kept_key
 from .writer import Writer
 

@@ -25,14 +25,22 @@ from ..events.convoy import (
 from ..events.task import AlertClosed
 from ..failures import TaskFailure
 from ..model import TASK_OPEN, ConvoyRow, ConvoyState, Instant, TailRow, TaskRow, TaskState, Turn, later
+from ..policies import ConvoyPolicy
 from .apps import may_run
 from .changes import Change, ConvoyChange, Rows
-from .claims import claim
-from .convoy_policy import resolve_convoy_policy
 from .lease import PROBATION_FROM
 from .placement import open_turn
-from .speculative_start import open_first_steps
+from .speculative_start import claim, open_first_steps
+from .supervision import decode_task_policy
 from .writer import Writer
+
+
+def resolve_convoy_policy(convoy: ConvoyRow, task: TaskRow) -> ConvoyPolicy:
+    """Return the policy for a task of a convoy: the convoy's own, else that of the task's workflow."""
+    policy = decode_task_policy(task.policy).convoy
+    given = {"head": convoy.on_head, "gap": convoy.on_gap, "gap_within": convoy.gap_within}
+    return replace(policy, **{name: value for name, value in given.items() if value is not None})
+
 
 LOOK_AGAIN_SECONDS = 0.05  # while somebody is just adding to the key: then it is known what comes next
 PASSED_OVER_MAX = 100  # tasks set aside in one commit

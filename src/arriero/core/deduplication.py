@@ -5,14 +5,60 @@ and reply queue are not: whoever repeats a submission gets the task as it was su
 the same; a test compares.
 """
 
+import math
 from collections.abc import Callable
 from typing import Literal
+
+import msgspec
 
 from ..answers import Refusal, Submitted
 from ..commands import Submit
 from ..model import TailRow, TaskRow
 from .apps import is_another_app
-from .bodies import is_same_body
+
+EXACT_BELOW = 2**53  # from here on a float may stand for several whole numbers
+
+
+def _canonicalize_number(text: str) -> float | int:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is beyond what a float holds")
+    return int(value) if value.is_integer() and abs(value) < EXACT_BELOW else value
+
+
+_read = msgspec.json.Decoder(float_hook=_canonicalize_number).decode
+_write = msgspec.json.Encoder(order="sorted").encode
+
+
+def canonicalize_body(body: str) -> bytes | None:
+    """Return the one form of all bodies with the same meaning; None: it has none, so it equals only itself.
+
+    The order of fields, spaces and escapes mean nothing, and a whole number may be written as a float: 100, 100.0, 1e2.
+    """
+    try:
+        return _write(_read(body))
+    except (ValueError, RecursionError):  # as only SQL took them before release 0.5.0
+        return None
+
+
+def is_same_body(body_hash: str, submitted: Callable[[], str | None], command: Submit) -> bool:
+    """Returns True if a known task was submitted with the arguments of the command.
+
+    Args:
+        body_hash: of the known task; those of equal texts are equal, others tell nothing.
+        submitted: reads the arguments that it was submitted with, whatever a person has sent in their place; None: the
+            row that held them is gone.
+    """
+    if body_hash == command.body_hash:
+        return True
+    known = submitted()
+    if known is None:
+        return False
+    if known == command.arguments:
+        return True
+    form = canonicalize_body(command.arguments)
+    return form is not None and form == canonicalize_body(known)
+
 
 CONFLICT = "conflict"  # the verdict on an id that another operation has
 _IS_ANOTHER = ", which is another operation"  # ends the text of that verdict

@@ -6,11 +6,31 @@ from typing import cast
 from msgspec.structs import replace
 
 from ..commands import NewStep, Start
-from ..model import Instant, StepKind, TaskRow
-from .changes import BreakerRows, Change, Rows
-from .claims import claim
+from ..events import Event
+from ..events.task import TaskClaimed
+from ..model import Instant, StatusRow, StepKind, TaskRow, TaskState
+from .changes import BreakerRows, Change, Rows, publish_status
+from .states import TaskEvent, advance_task
 from .undo import build_idempotency_key
 from .writer import Writer
+
+
+def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
+    """Give a free, due task to the process."""
+    claimed = replace(
+        task,
+        state=advance_task(task.state, TaskEvent.CLAIMED),
+        locked_by=process_no,
+        fence=task.fence + 1,
+        revision=task.revision + 1,
+        started_at=task.started_at or now,
+        unseen_since=now,
+    )
+    events: list[Event] = [TaskClaimed(claimed.fence, process_no, claimed.state, claimed.revision)]
+    statuses: list[StatusRow] = []
+    if task.started_at is None and task.state is TaskState.PENDING:
+        claimed = publish_status(claimed, "started", now, events, statuses)
+    return Change(claimed, [], [], events, [], statuses)
 
 
 def open_first_steps(change: Change, opened: Iterable[NewStep], rows: Rows, now: Instant, process_no: int) -> None:

@@ -10,9 +10,115 @@ import msgspec
 
 from ..commands import BeginUndo, GaveUp, Hold, Outcome, RetryAsked
 from ..failures import StepFailure, TaskFailure
-from ..model import Instant, Loaded, StepKind, StepRow, StepState, later
+from ..model import MICROSECONDS, Instant, Loaded, StepKind, StepRow, StepState, later
 from ..policies import StepPolicy, TaskPolicy
-from .backoff import attempt_delay
+
+
+class RedispatchSlots:
+    """The slots that one leader gave away, so that thousands of expired attempts do not reach a service at once.
+
+    Time is divided into slots of ``1 / per_second`` seconds. Each recovered attempt takes the slot of its ``not_before``, or the
+    next free one. So however many expire at once, at most ``per_second + 1`` of them become due in any second, and one that
+    expires alone keeps the time that its policy gave it.
+
+    The slots are those of one leader. Its successor does not know them, and needs no more than its own: an attempt that was
+    recovered is no longer expired, so nobody places it again. While slots of both lie ahead, the rate is at most twice the
+    stated one.
+
+    Args:
+        per_second: slots in a second, 1 or more.
+    """
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._next: dict[int, int] = {}  # a taken slot -> one that may be free; never lower than the slot after it
+
+    def take(self, not_before: Instant, *, jitter: float) -> Instant:
+        """Take the slot of an instant, or the first free one after it.
+
+        Args:
+            not_before: when the attempt may come back by its policy.
+            jitter: in [0, 1): where in a later slot it comes back.
+        Returns: ``not_before`` if its slot was free; else an instant in a later slot.
+        """
+        wanted = not_before * self._per_second // MICROSECONDS
+        free = self._find_free(wanted)
+        self._next[free] = free + 1
+        if free == wanted:
+            return not_before
+        start, end = self._start(free), self._start(free + 1)
+        return Instant(start + int((end - start) * jitter))
+
+    def forget_before(self, now: Instant) -> None:
+        """Forget the slots that are over."""
+        oldest = now * self._per_second // MICROSECONDS
+        if any(slot < oldest for slot in self._next):
+            self._next = {slot: after for slot, after in self._next.items() if slot >= oldest}
+
+    def _find_free(self, slot: int) -> int:
+        """Follow the taken slots to a free one. Each slot passed then points there, so that a mass is placed in linear time."""
+        passed = []
+        while slot in self._next:
+            passed.append(slot)
+            slot = self._next[slot]
+        for taken in passed:
+            self._next[taken] = slot
+        return slot
+
+    def _start(self, slot: int) -> int:
+        """The first microsecond of a slot."""
+        return -(-slot * MICROSECONDS // self._per_second)
+
+
+DELAY_SECONDS_MAX = 60.0  # between attempts of one round; longer waits are what rounds and cool_off are for
+ATTEMPT_DELAY_SECONDS = 0.5
+JITTER_SHARE = 0.5  # up to half of a delay is chance, so that what failed together does not come back together
+
+
+def retry_delay(tries_done: int, *, delay: float, factor: float, delay_max: float, jitter: float) -> float:
+    """Seconds before the next try inside an attempt.
+
+    Args:
+        tries_done: tries that failed, 1 or more.
+        delay, factor, delay_max: of the Retry policy; seconds.
+        jitter: in [0, 1); 0 gives the shortest delay.
+    Returns: between half of the grown delay and all of it, at most ``delay_max``.
+    """
+    grown = min(delay * factor ** min(tries_done - 1, 64), delay_max)
+    return grown * (1 - JITTER_SHARE) + grown * JITTER_SHARE * jitter
+
+
+def attempt_delay(failure_count: int, *, jitter: float) -> float:
+    """Seconds before the next attempt of a round: doubles from half a second up to a minute.
+
+    Args:
+        failure_count: attempts of this round that failed, 1 or more.
+        jitter: in [0, 1).
+    """
+    return retry_delay(failure_count, delay=ATTEMPT_DELAY_SECONDS, factor=2, delay_max=DELAY_SECONDS_MAX, jitter=jitter)
+
+
+GROWTH = 2.0  # of the period with each pass that found nothing: from 0.25 s to 2 s in three passes
+
+
+def choose_period(
+    last: float, *, found_overdue: bool, next_deadline_in: float | None, period_min: float, period_max: float
+) -> float:
+    """Choose the seconds until the next pass.
+
+    Args:
+        last: seconds before the pass that just ended.
+        found_overdue: it found something to decide, or waits for an answer to a decision.
+        next_deadline_in: seconds until the earliest known deadline; None: none is known.
+        period_min, period_max: the bounds; a maximum below the minimum counts as the minimum.
+    Returns: at least ``period_min``, and at most ``period_max``: an attempt that begins just after the pass and expires at
+        once is not known, and waits no longer than that.
+    """
+    if found_overdue:
+        return period_min
+    grown = max(min(last * GROWTH, period_max), period_min)
+    return grown if next_deadline_in is None else min(grown, max(next_deadline_in, period_min))
+
 
 _read_step_policy = msgspec.json.Decoder(StepPolicy).decode
 _read_task_policy = msgspec.json.Decoder(TaskPolicy).decode

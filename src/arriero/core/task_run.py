@@ -1,13 +1,17 @@
 """One task while a process drives it: its rows, and its code brought to where they end."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from ..codec import error_text, recordable_text
+from ..commands import Ending, Hold, Process, Submit
 from ..errors import InvalidInput
 from ..failures import TaskFailure
-from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, life_of
+from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, life_of
 from ..traceback_capture import capture_traceback
-from .incremental_replay import find_new_results
+from .apps import may_run
 from .replay import (
     Execution,
     Identity,
@@ -22,6 +26,58 @@ from .replay import (
     may_be_left,
     replay,
 )
+from .transitions import build_new_task
+
+_WITH_RESULT = (StepState.COMPLETED, StepState.FAILED)
+
+
+def find_new_results(task: TaskRow, steps: Mapping[int, StepRow], record: Loaded) -> list[StepRow] | None:
+    """Return the results that others have recorded since, in recorded order. None: something else changed too, or nothing did.
+
+    A replay of the whole record would deliver the same results in the same order. The code has got all earlier ones. Once it
+    gets these as well, it is where that replay would be.
+
+    Args:
+        task, steps: as the code knows them. The code has got every result in them, and they contain all that it asked for.
+        record: the task as it stands in the store now.
+    """
+    if not _is_same_run(task, record.task) or len(record.life) != len(steps):
+        return None
+    unseen: list[StepRow] = []
+    for step in record.life:
+        known = steps.get(step.step_no)
+        if known is None or not _goes_on(known, step):
+            return None
+        if known.result_number is None and step.result_number is not None:
+            unseen.append(step)
+    last = max(map(_number, steps.values()), default=0)
+    unseen.sort(key=_number)
+    return unseen if unseen and _number(unseen[0]) > last else None
+
+
+def _is_same_run(known: TaskRow, now: TaskRow) -> bool:
+    """Returns True if the task was held by the same process since, going forward: its code depends on its results alone."""
+    if known.state is not TaskState.PROCESSING or known.incarnation != 1:
+        return False
+    return (known.state, known.incarnation, known.fence, known.locked_by) == (
+        now.state,
+        now.incarnation,
+        now.fence,
+        now.locked_by,
+    )
+
+
+def _goes_on(known: StepRow, now: StepRow) -> bool:
+    """Returns True if only attempts and a result have come to a step."""
+    if known.result_number is not None:
+        return known == now
+    if now.kind is StepKind.COMPENSATION or (known.arguments, known.asked) != (now.arguments, now.asked):
+        return False
+    return now.state in (STEP_OPEN if now.result_number is None else _WITH_RESULT)
+
+
+def _number(step: StepRow) -> int:
+    return step.result_number or 0
 
 
 class RunnableCode(Protocol):
@@ -232,3 +288,58 @@ def build_driving_failure(error: Exception) -> TaskFailure:
     """Build the failure of a task whose code or record made driving it fail; it is a bug, so nothing is undone."""
     reason = f"the task could not be driven: {error_text(error)}"
     return TaskFailure("bug", reason, code="driving_failed", trace=capture_traceback(error))
+
+
+AHEAD_MAX = 100  # first steps of a task whose code runs ahead of its turn; one that asks for more begins by itself
+
+
+def run_ahead(
+    behind: Loaded | None,
+    convoy: ConvoyRow | None,
+    ending: Ending,
+    codes: Mapping[str, RunnableCode],
+    now: Instant,
+    app: str = "",
+) -> TaskRun | None:
+    """Run the code of the task behind one that is about to end, up to its first requests.
+
+    Args:
+        behind: the task that waits for the next turn; None: it is not known here.
+        convoy: the row of the convoy as the task that ends has read it.
+        ending: how that task is about to end. The next task finds the state of the key that it keeps.
+        codes: what this process can run, by the name in the task's row.
+        now: the store's clock; the code must not depend on it.
+        app: of this process; a task of another App is not run.
+    Returns: None for a task that has begun before, and for code that ends or breaks before its first step. None also for code
+        that looks at the time before that step: the task starts at the time of the commit, which is not known yet.
+    """
+    if behind is None or convoy is None or isinstance(ending, Hold):  # on a held task the key stands still, as a rule
+        return None
+    code = codes.get(behind.task.workflow) if may_run(app, behind.task.app) else None
+    if code is None or behind.task.state is not TaskState.PENDING or behind.task.opened_count:
+        return None
+    kept = ending.convoy_state if isinstance(ending, Process) else None
+    found = convoy if kept is None else replace(convoy, value=kept)
+    return _at_first_steps(behind.as_begun(now, found), code)
+
+
+def run_new(command: Submit, codes: Mapping[str, RunnableCode], now: Instant) -> TaskRun | None:
+    """Run the code of a task that is about to be submitted, up to its first requests; its number is not known yet.
+
+    Args:
+        codes, now: as above.
+    Returns: None as above, and for code that is not here.
+    """
+    code = codes.get(command.workflow)
+    if code is None:
+        return None
+    task = build_new_task(command, 0, now).task
+    return _at_first_steps(Loaded(task, command.arguments, ()).as_begun(now, None), code)
+
+
+def _at_first_steps(begun: Loaded, code: RunnableCode) -> TaskRun | None:
+    run = TaskRun(begun, code)
+    if run.end() is None and not run.looked_at_time and 0 < len(run.fresh) <= AHEAD_MAX:
+        return run
+    run.close()
+    return None

@@ -46,16 +46,24 @@ from ..model import (
     later,
 )
 from .breaker_book import BreakerBook, begin_attempt
-from .changes import BreakerRows, Change, ConvoyChange, Refused, Rows
-from .claims import claim
+from .changes import (
+    BreakerRows,
+    Change,
+    ConvoyChange,
+    Refused,
+    Rows,
+    build_dispatched,
+    build_late_answer,
+    build_refused_report_event,
+    build_report_event,
+    publish_status,
+)
 from .convoys import settle_convoy
-from .late_answers import build_late_answer, build_refused_report_event, build_report_event
 from .limits import LimitBook, hash_keys
 from .placement import Spot, place_task
 from .routing import may_move
+from .speculative_start import claim
 from .states import StepEvent, advance_step
-from .statuses import publish_status
-from .step_events import build_dispatched
 from .writer import Writer
 
 __all__ = [

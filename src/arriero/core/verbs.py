@@ -30,9 +30,9 @@ from ..model import (
     life_of,
 )
 from ..verb_rules import VERB_RULES, explain_left_out
+from .attempts import may_revoke, revoke_attempt
 from .changes import Change, Refused, Rows
 from .convoys import settle_convoy
-from .delivered_attempts import may_revoke, revoke_attempt
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .supervision import build_pivot_failure, decode_task_policy, find_pivot, is_held_by_program, read_step_policy
 from .undo import build_idempotency_key

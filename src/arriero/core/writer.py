@@ -58,13 +58,12 @@ from ..model import (
     later,
     step_number,
 )
+from . import changes
 from .alert_rows import build_task_alert
 from .breaker_book import BreakerBook, begin_attempt, note_charged
-from .changes import Change, ConvoyChange, Rows
+from .changes import STATUS_OF_END, Change, ConvoyChange, Rows, publish_status
 from .limits import is_limited, name_limit_keys
 from .states import StepEvent, TaskEvent, advance_step, advance_task
-from .statuses import STATUS_OF_END, publish_status
-from .step_events import build_dispatched, build_opened, build_reopened
 
 
 class Writer:
@@ -317,7 +316,7 @@ class Writer:
         )
         is_open = not is_timer and state is StepState.PENDING
         self.set(opened_count=ordinal, open_count=self.task.open_count + is_open)
-        self.events.append(build_opened(step))
+        self.events.append(changes.build_opened(step))
         self.opened.append(step)
         if new.take:
             self.opened[-1] = self._dispatch(step, new.complete_within)
@@ -349,7 +348,7 @@ class Writer:
         if not is_timer:
             self.set(open_count=self.task.open_count + 1)
         self.rewrites = True
-        self.events.append(build_reopened(step))
+        self.events.append(changes.build_reopened(step))
         self.put(self._dispatch(step, new.complete_within) if new.take else step)
 
     def _dispatch(self, step: StepRow, complete_within: float) -> StepRow:
@@ -366,7 +365,7 @@ class Writer:
                 self.events += begun.events
             step = begun.step
         running, task = begin_attempt(step, self.process_no, self.now, complete_within), self.task
-        self.events.append(build_dispatched(running))
+        self.events.append(changes.build_dispatched(running))
         self.dispatches.append(Dispatch(running, task.task_id, self.now, task.lost_count, task.trace_context))
         return running
 

@@ -9,22 +9,13 @@ import msgspec
 
 from ..errors import ArrieroError, DefinitionError, InvalidInput
 from ..policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_type
+from . import option_checks
 from .attempt import Attempt, Undo
-from .calls import CallValue
 from .compensation import Compensation, CompensationDecorator, check_parameters
-from .declared import Declared, caller_scope, check_name, choose_name
+from .declared import CallValue, Declared, caller_scope, check_name, choose_name
 from .limits import Limit, check_limits
-from .option_checks import (
-    check_adaptive,
-    check_flags,
-    check_key_function,
-    check_max_in_flight,
-    check_retry_budget,
-    count_reserved,
-)
 from .probe import COMPLETE_WITHIN as PROBE_WITHIN
 from .probe import Probe, check_may_have_probe, mark_probe
-from .provider_options import check_base, check_preference, check_weight
 from .remote import (
     PLACES_MAX,
     check_step_function,
@@ -319,18 +310,18 @@ class Agent:
     ) -> None:
         self.name = check_name(name, "an Agent")
         self._is_bounded = max_in_flight is not None
-        self.max_in_flight = check_max_in_flight(name, max_in_flight)
-        self.reserved = count_reserved(name, reserve, self.max_in_flight)
+        self.max_in_flight = option_checks.check_max_in_flight(name, max_in_flight)
+        self.reserved = option_checks.count_reserved(name, reserve, self.max_in_flight)
         self.breaker = None if breaker is None else check_type(breaker, Breaker, f"Agent {name}: breaker")
-        self.breaker_key = check_key_function(f"Agent {name}: breaker_key", breaker_key)
+        self.breaker_key = option_checks.check_key_function(f"Agent {name}: breaker_key", breaker_key)
         self.breaker_text = "" if breaker is None else msgspec.json.encode(breaker).decode()
         self.limits = check_limits(self.name, limits)
-        self.adaptive = check_adaptive(name, adaptive, self.max_in_flight)
-        self.retry_budget = check_retry_budget(name, retry_budget)
+        self.adaptive = option_checks.check_adaptive(name, adaptive, self.max_in_flight)
+        self.retry_budget = option_checks.check_retry_budget(name, retry_budget)
         self.provides = None if provides is None else check_type(provides, Agent, f"Agent {name}: provides")
-        check_base(name, provides, breaker_key=breaker_key)
-        self.weight = check_weight(name, weight)
-        self.preference = check_preference(name, preference)
+        option_checks.check_base(name, provides, breaker_key=breaker_key)
+        self.weight = option_checks.check_weight(name, weight)
+        self.preference = option_checks.check_preference(name, preference)
         self.steps: dict[str, Step[Any, Any]] = {}
         self.resources: list[Resource[Any]] = []
         self.declared_probe: Probe | None = None
@@ -404,7 +395,7 @@ class Agent:
         if remote:
             retry = choose_remote_retry(f"a step of Agent {self.name}", run_in, retry, pushes=self.pushes)
         policy = build_step_policy(complete_within, wait_within, retry, supervision, extend_max)
-        check_flags(pivot=pivot, effect_free=effect_free, interchangeable=interchangeable)
+        option_checks.check_flags(pivot=pivot, effect_free=effect_free, interchangeable=interchangeable)
 
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
             check_step_function(function, run_in, is_remote=remote)

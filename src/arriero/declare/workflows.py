@@ -16,8 +16,7 @@ from ..policies import (
     encode_policy,
     seconds,
 )
-from .calls import CallValue
-from .declared import Declared, caller_scope, choose_name
+from .declared import CallValue, Declared, caller_scope, choose_name
 from .signature import Signature
 from .step_options import DEFAULT_SUPERVISION
 from .workflow_run import current_run

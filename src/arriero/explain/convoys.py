@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..core.convoy_policy import resolve_convoy_policy
+from ..core.convoys import resolve_convoy_policy
 from ..escaping import shell_argument
 from ..model import ConvoyRow, ConvoyState, ConvoyVerb, Instant, Ordering, TaskRow, TaskState, Turn, later
 from ..policies import DEFAULT_CONVOY_POLICY, ConvoyPolicy

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from ..core.alerts import describe_shared_row
 from ..core.tokens import TokenVerdict, find_state
-from ..core.unreadable_rows import describe_shared_row
 from ..errors import UnreadableRow
 from ..escaping import one_line
 from ..inspection.facts import (

@@ -1,7 +1,7 @@
 """Requests that wait for a program outside of Python: whether a process could give them out, and whether a program asks."""
 
 from ..core.lease import read_process_about
-from ..core.room_reports import read_reports
+from ..core.routing import read_reports
 from ..model import NOT_SAID, Instant, seconds_between
 from ..processes import ProcessRow
 from ..text.format import format_instant_and_age

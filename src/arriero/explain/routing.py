@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from ..core.lease import read_process_about
-from ..core.room_reports import survey_hosts
-from ..core.routing import may_move
+from ..core.routing import may_move, survey_hosts
 from ..model import NOT_SAID, Instant, StepKind, StepRow
 from ..processes import ProcessRow
 from ..text.format import format_count

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ..core.leadership import (
+from ..core.lease import (
     RETRY_SECONDS_MAX,
     Belief,
     LeadershipEnd,

@@ -1,6 +1,6 @@
 """One term of leadership, as the work sees it."""
 
-from ..core.leadership import LeadershipEnd
+from ..core.lease import LeadershipEnd
 from ..errors import LeadershipLost
 from .contract import Lease
 from .keeper import LeaseKeeper

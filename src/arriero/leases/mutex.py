@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar, overload
 
-from ..core.leadership import LeadershipEnd, build_settings
+from ..core.lease import LeadershipEnd, build_settings
 from ..errors import DefinitionError, InvalidInput, LeadershipLost
 from ..policies import Duration, seconds
 from ..runtime.ports import Keeper, Ports, SystemPorts, TaskKeeper

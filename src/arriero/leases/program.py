@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..core.leadership import compute_margin
+from ..core.lease import compute_margin
 from ..errors import InvalidInput
 from ..runtime.ports import LoopClock
 from ..runtime.service_notifier import ServiceNotifier

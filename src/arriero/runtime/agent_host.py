@@ -19,12 +19,11 @@ from ..declare.resources import ResourcePool
 from ..declare.steps import Agent
 from ..model import StepKind, StepRow, StepState, TaskRow, seconds_between
 from ..processes import ProcessRow
-from .agent_metrics import AgentMetricsWriter
 from .agent_router import AgentRouter
-from .attempt_registry import AttemptRegistry
 from .attempt_run import AttemptParts, AttemptRun
+from .attempt_time import AttemptRegistry
 from .breakers import AgentBreakers
-from .call_monitor import CallCounter
+from .call_monitor import AgentMetricsWriter, CallCounter
 from .hosted_agent import HostedAgent, count_leaked
 from .probes import Probing
 from .process_context import ProcessContext

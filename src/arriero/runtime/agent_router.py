@@ -9,8 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ..breakers import BreakerKey, BreakerRow, BreakerState
 from ..commands import NewStep
 from ..core.breaker import close_after_ramp, grant_canary, is_barred
-from ..core.room_reports import AgentReport, SurveyedAgent, survey_hosts
-from ..core.routing import HEALTH_MIN, Candidate, choose_agent, compute_health, is_to_be_routed, route
+from ..core.routing import (
+    HEALTH_MIN,
+    AgentReport,
+    Candidate,
+    SurveyedAgent,
+    choose_agent,
+    compute_health,
+    is_to_be_routed,
+    route,
+    survey_hosts,
+)
 from ..declare.providers import Groups
 from ..declare.steps import Agent
 from ..model import Instant

@@ -12,8 +12,7 @@ import msgspec
 from ..answers import Dispatch
 from ..codec import recordable_text, step_error_fields
 from ..commands import GaveUp, Outcome, Reported
-from ..core.backoff import retry_delay
-from ..core.supervision import decode_step_policy, on_attempt_failed
+from ..core.supervision import decode_step_policy, on_attempt_failed, retry_delay
 from ..declare.attempt import Attempt, StepTry, current_try
 from ..declare.compensation import Compensation
 from ..declare.resources import ResourcePool, open_resources
@@ -23,19 +22,16 @@ from ..failures import StepFailure
 from ..model import StepKind, StepRow
 from ..traceback_capture import capture_traceback
 from . import crash_points
-from .attempt_outcome import build_failure, build_undo, encode_success
-from .attempt_registry import AttemptRegistry
-from .attempt_time import AttemptTime
+from .agent_requests import RemoteAttempt
+from .attempt_outcome import ThreadAnswer, build_failure, build_undo, encode_success
+from .attempt_time import AttemptRegistry, AttemptTime
 from .call_monitor import EndedCall
 from .child_call import call_in_child
 from .hosted_agent import HostedAgent
 from .ports import Timer
 from .process_context import ProcessContext
-from .pushed_requests import push_request
-from .remote_calls import RemoteAttempt
-from .remote_dispatcher import RemoteDispatcher
+from .remote_dispatcher import RemoteDispatcher, push_request
 from .shutdown import CANCELLED_SECONDS_MAX
-from .thread_answer import ThreadAnswer
 
 logger = logging.getLogger("arriero")
 TRUST_SECONDS = 0.05  # between looks whether the process's lease was renewed

@@ -1,5 +1,10 @@
-"""The calls of this process to remote services: those of the last seconds, by which breakers are judged, and their counts."""
+"""The calls of this process to remote services: those of the last seconds, by which breakers are judged, and their counts.
 
+The counts are written into the store in coarse steps. What was counted since the last write is lost if the process dies, and
+nothing that any work depends on is decided by it.
+"""
+
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 
@@ -9,8 +14,11 @@ from ..breakers import FAILED_ENDS, CallCounts
 from ..core.agent_metrics import AgentCounts, CountsByAgent, encode_counts, find_minute, may_be_written
 from ..core.breaker import STEPS_IN_A_ROW_MIN
 from ..inspection.facts import CountsRow
+from ..loops import Loop, LoopGuard
 from ..model import MICROSECONDS, Instant, later
 from ..policies import Breaker
+from ..store.state_store import StateStore
+from .ports import ProcessClock
 
 BUCKETS = 10  # parts of a window: calls leave it so many at a time
 ADDED_UP_AT = 1_000  # calls: so that a store that is away for an hour costs little memory
@@ -160,3 +168,39 @@ class CallCounter:
 
     def _count(self, minute: int) -> int:
         return sum(counts.calls for counts in self._minutes[minute].values())
+
+
+WRITE_SECONDS = 10.0  # between two writes: so much is lost if the process dies
+
+
+class AgentMetricsWriter:
+    """Writes what the counter has, at most once in ``WRITE_SECONDS``, and nothing if no call has ended.
+
+    A write that failed is repeated with the next one.
+    """
+
+    def __init__(self, store: StateStore, clock: ProcessClock, counter: CallCounter) -> None:
+        self._store = store
+        self._clock = clock
+        self._counter = counter
+        self._never = asyncio.Event()
+        self._guard = LoopGuard(
+            Loop.METRICS, clock.monotonic, unanswered="the metrics of Agents could not be written yet: %s"
+        )
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        due_at = self._clock.monotonic() + WRITE_SECONDS
+        while True:
+            await self._clock.idle(self._never, WRITE_SECONDS)  # need not be waited out
+            if self._counter.has_unwritten and self._clock.monotonic() >= due_at:
+                due_at = self._clock.monotonic() + WRITE_SECONDS
+                await self.write()
+
+    async def write(self) -> None:
+        """Write what the store may lack. What fails is logged and disturbs nobody."""
+        with self._guard:
+            rows = self._counter.list_unwritten(self._store.now())
+            if rows:
+                await self._store.put_agent_counts(rows)
+                self._counter.note_written(rows)

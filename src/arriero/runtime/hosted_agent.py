@@ -4,15 +4,13 @@ What is known here of limits and breakers saves commands. The store decides in t
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..answers import AttemptApplied, LimitedAgent, TryDelayed
 from ..breakers import FAILED_ENDS
 from ..commands import BeginTry
-from ..core.adaptive_concurrency import add_ended_call, begin_concurrency
-from ..core.reserve import Room, compute_room, is_urgent
-from ..core.room_reports import AgentReport
-from ..core.routing import compute_health
+from ..core.capacity import Room, add_ended_call, begin_concurrency, compute_room, is_urgent
+from ..core.routing import AgentReport, compute_health
 from ..declare.steps import Agent
 from ..model import Instant, StepRow
 from ..rate_limited_log import RateLimitedLog
@@ -22,6 +20,16 @@ from .call_monitor import CallCounter, EndedCall
 from .ports import Timer
 from .process_context import ProcessContext
 from .retry_budgets import LOOK_SECONDS, AgentRetries
+
+
+def choose_hosted(agents: Iterable[Agent], roles: frozenset[str]) -> tuple[Agent, ...]:
+    """Choose the Agents to host.
+
+    Programs outside of Python ask a process with the role ``http`` for requests, so that one hosts their Agents. All others
+    are hosted by the role ``agents``.
+    """
+    return tuple(agent for agent in agents if ("http" if agent.is_pulled else "agents") in roles)
+
 
 logger = logging.getLogger("arriero")
 

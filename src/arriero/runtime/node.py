@@ -11,7 +11,7 @@ import msgspec
 
 from ..answers import Answer, Applied
 from ..commands import AnyCommand, Claim, Report, Submit, Take
-from ..core.room_reports import encode_reports
+from ..core.routing import encode_reports
 from ..core.task_run import TaskRun
 from ..core.transitions import has_ended
 from ..declare.providers import Groups
@@ -27,8 +27,9 @@ from .agent_host import AgentHost
 from .alerts import Alerting
 from .code import Code
 from .failure_log import FailureLog
-from .hosted_agents import choose_hosted
+from .hosted_agent import choose_hosted
 from .leader import Leader
+from .loop_watch import StandstillReports
 from .membership import Membership
 from .ports import Ports
 from .process_context import ProcessContext, Substitutes
@@ -37,7 +38,6 @@ from .scheduler import Scheduler
 from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX, finish
 from .speculative_start import OnSubmitted
-from .standstill_reports import StandstillReports
 from .supervisor import Supervisor
 from .upkeep import Upkeep
 

@@ -11,18 +11,19 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
 
 from ..answers import Answer, Applied, Refusal
 from ..commands import DeliverAttempt, ReleaseAttempt
-from ..errors import InvalidInput, StoreError
+from ..errors import InvalidInput, StoreError, Transient
 from ..model import StepRow
 from ..store.contract import CAPABILITY_SECRET
+from .agent_requests import RemoteAttempt, RemoteCalls, RemoteRequest, build_request
 from .hosted_agent import HostedAgent
 from .process_context import ProcessContext
-from .remote_calls import RemoteAttempt, RemoteCalls
-from .report_verdicts import AttemptIdentity, ReportVerdicts
-from .reported_outcomes import ReportedFailure, ReportedResult
+from .report_verdicts import AttemptIdentity, ReportedFailure, ReportedResult, ReportVerdicts
 from .request_taker import RequestTaker
 
 logger = logging.getLogger("arriero")
@@ -346,3 +347,38 @@ class RemoteDispatcher:
                 poll.requests = []
                 self._close(poll)
                 poll.arrived.set()
+
+
+@runtime_checkable
+class SendingAgent(Protocol):
+    """An Agent that can send requests."""
+
+    async def send_request(self, request: RemoteRequest, body: bytes, message_id: str) -> bytes | None:
+        """Send a request. Returns the JSON of its result; None: the program will report.
+
+        Raises: StepError - it failed; see ``http.meaning``.
+        """
+        ...
+
+
+async def push_request(dispatcher: RemoteDispatcher, remote_attempt: RemoteAttempt) -> Any:
+    """Make one try: send the request, and wait for the report if the program promises one.
+
+    Returns: the result as plain JSON values, or as it was reported. Raises: StepError, ReportedFailure.
+    """
+    agent, context = remote_attempt.definition.agent, dispatcher.context
+    assert isinstance(agent, SendingAgent)
+    try:
+        secret = await dispatcher.read_secret()
+    except StoreError as error:  # nothing was sent
+        raise Transient(f"the store did not answer: {error}", code="no_store") from error
+    request = build_request(remote_attempt, context.store.store_id, secret, context.app)
+    step = remote_attempt.dispatch.step
+    body = msgspec.json.encode(request)
+    answer = await agent.send_request(request, body, f"{step.idempotency_key}-{step.fence}")
+    if answer is None:
+        remote_attempt.is_delivered = True
+        return await dispatcher.wait_for_report(remote_attempt)
+    if request.kind == "compensation":
+        return ReportedResult("null")
+    return msgspec.json.decode(answer)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..answers import Answer, Dispatch, Taken
 from ..commands import Take
-from ..core.reserve import Room
+from ..core.capacity import Room
 from ..store.contract import Busy, Unwritten
 from .hosted_agent import HostedAgent
 from .process_context import ProcessContext

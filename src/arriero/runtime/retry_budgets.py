@@ -1,9 +1,9 @@
-"""Retry budget of one Agent in one process: it grants retries and makes the others wait. The rule is ``core.retry_budget``."""
+"""Retry budget of one Agent in one process: it grants retries and makes the others wait. The rule is ``core.capacity``."""
 
 import logging
 from collections.abc import Callable, Iterable
 
-from ..core.retry_budget import (
+from ..core.capacity import (
     BURST,
     PER_SECOND,
     RetryBudget,

@@ -1,27 +1,106 @@
 """The Scheduler of one process: claims what is due, holds a driver for each task, and reads records again."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from ..answers import Answer, Applied, Claimed, Dispatch
-from ..commands import Claim, Ending, PutDown, Report, Reported
+from ..commands import Claim, ClaimShare, Ending, PutDown, Report, Reported
 from ..core.drive import Surroundings, decide_put_down
 from ..core.lease import is_on_probation
 from ..core.task_run import TaskRun
 from ..errors import UnreadableRow
 from ..model import STEP_PREFIX, Loaded, StepRow, TaskRow, seconds_between
 from .agent_host import AgentHost
-from .claim_limits import build_shares, count_claimable, may_begin
 from .code import Code
-from .convoy_yield import ConvoyYield
-from .driver_parts import Parts
+from .driver_parts import Parts, start_run
 from .membership import Membership
+from .ports import Ports
 from .process_context import ProcessContext
 from .reload import ReloadQueue
 from .report_verdicts import UNANSWERED, read_verdict
-from .running_code import start_run
 from .speculative_start import SpeculativeStarts
 from .task_driver import TaskDriver
+
+KEY_SECONDS = 0.25  # a process keeps the key of a convoy so long, then others may take it
+COURTESY_SECONDS = 0.1  # after it let a key go a process claims nothing: they are told of it first, or poll
+COURTESY_EVERY = 0.3  # from one such pause to the next
+
+
+class ConvoyYield:
+    """Lets the key of a convoy go in time. ``others``: how many other processes claim tasks."""
+
+    def __init__(self, ports: Ports, others: Callable[[], int]) -> None:
+        self._clock = ports.clock
+        self._others = others
+        self._until = 0.0
+        self._is_waiting = False
+
+    def should_release_key(self, key_since: float) -> bool:
+        """Returns True if a key held since then must be released after this task, for other processes to take."""
+        now = self._clock.monotonic()
+        if not self._others() or now - key_since < KEY_SECONDS:
+            return False
+        if now >= self._until - COURTESY_SECONDS + COURTESY_EVERY:
+            self._until = now + COURTESY_SECONDS
+        return True
+
+    def should_delay_claim(self, claim: Callable[[], None]) -> bool:
+        """Returns True if a key was just released for others; then ``claim`` is called a little later."""
+        left = self._until - self._clock.monotonic()
+        if left <= 0 or not self._others():
+            return False
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._clock.call_later(left, lambda: self._end_delay(claim))
+        return True
+
+    def _end_delay(self, claim: Callable[[], None]) -> None:
+        self._is_waiting = False
+        claim()
+
+
+CLAIM_MAX = 100  # tasks in one claim: few enough that processes which claim at once share what there is
+BEGINNING_MAX = 100  # tasks that begin with their submission whose commits are on their way; others are claimed
+
+
+def count_claimable(*, tasks_max: int, taken: int, others: int) -> int:
+    """Returns how many tasks to claim now; none if below 1.
+
+    Args:
+        tasks_max: what the process may hold at once.
+        taken: what it holds, or begins with submissions that are on their way.
+        others: how many other processes claim tasks.
+    """
+    return min(tasks_max - taken, max(CLAIM_MAX // (1 + others), 1))
+
+
+def may_begin(*, tasks_max: int, taken: int, beginning: int, others: int) -> bool:
+    """Returns True if one more task may begin with its submission; beyond a share of the room, all processes claim them.
+
+    Args:
+        beginning: of ``taken``, those whose submission is on its way; the rest as for ``count_claimable``.
+    """
+    share = BEGINNING_MAX // (1 + others)
+    limit = min(tasks_max, share) if others else tasks_max
+    return beginning < share and taken < limit
+
+
+def build_shares(weights: Mapping[str, int | None], held: Iterable[str]) -> tuple[ClaimShare, ...]:
+    """Build the shares of a claim: one of each workflow with a weight, and one of weight 1 of all others together.
+
+    Args:
+        weights: of all workflows with code here; None: it has no share of its own.
+        held: the workflow of each task that the process holds.
+    Returns: empty if no workflow has a share of its own.
+    """
+    if not any(weights.values()):
+        return ()
+    counts = Counter(held)
+    shares = [ClaimShare((name,), weight, counts.pop(name, 0)) for name, weight in weights.items() if weight]
+    others = tuple(name for name, weight in weights.items() if not weight)
+    return (*shares, ClaimShare(others, 1, counts.total()))
+
 
 logger = logging.getLogger("arriero")
 

@@ -10,9 +10,7 @@ import msgspec
 from ..answers import Answer, Applied, Refusal
 from ..commands import EndByLimit, FreeTask, Outcome, Recover, RetryAsked
 from ..core.lease import on_stuck
-from ..core.redispatch import RedispatchSlots
-from ..core.supervision import on_limit_passed, on_overdue, on_starved
-from ..core.supervision_period import choose_period
+from ..core.supervision import RedispatchSlots, choose_period, on_limit_passed, on_overdue, on_starved
 from ..errors import StoreError
 from ..explain.standstills import Standstill, build_expiry_failure, find_standstill_in_the_way
 from ..loops import WarningThrottle

@@ -18,10 +18,9 @@ from ..core.task_run import TaskRun, build_driving_failure
 from ..errors import StoreError, UnreadableRow
 from ..failures import TaskFailure
 from ..model import Loaded, StepKind, StepRow, StepState, seconds_between
-from .convoy_hand_over import ConvoyHandOver
-from .driver_parts import DriverHost, Parts
+from .driver_parts import DriverHost, Parts, code_running, log_error, run_code
 from .report_verdicts import APPLIED
-from .running_code import code_running, log_error, run_code
+from .speculative_start import ConvoyHandOver
 
 logger = logging.getLogger("arriero")
 

@@ -10,10 +10,9 @@ from ...commands import BeginProbe, CommandOfBreaker, EndProbe, OperateAgent, Tr
 from ...core.agent_metrics import find_first_kept, fold_counts, may_be_written
 from ...core.breaker import close_after_ramp
 from ...core.breaker_book import name_breaker
-from ...core.breaker_verbs import operate_agent, trip_breaker
+from ...core.breaker_verbs import begin_probe, end_probe, operate_agent, trip_breaker
 from ...core.changes import BreakerChange
 from ...core.obsolete_rows import FENCE_FLOOR
-from ...core.probe import begin_probe, end_probe
 from ...events.breaker import BreakerClosed
 from ...inspection.facts import AgentMeasurements, Backlog, CountsRow
 from ...model import Instant

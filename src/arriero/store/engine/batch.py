@@ -22,11 +22,10 @@ from ...commands import (
 )
 from ...core import attempts, transitions, verbs
 from ...core.app_assignment import assign_app
+from ...core.attempts import deliver_attempt, release_attempt
 from ...core.changes import BreakerChange, Change, ConvoyChange, Refused
 from ...core.convoy_verbs import operate_convoy
 from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
-from ...core.delivered_attempts import deliver_attempt
-from ...core.released_attempts import release_attempt
 from ...core.supervision import compute_complete_within
 from ...errors import UnreadableRow
 from ...events import Event, encode_events

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from ...answers import Answer, Begun, Claimed, Refusal, Submitted, Taken
 from ...commands import AnyCommand, BeginProbe, BeginTry, Claim, EndProbe, OperateAgent, Submit, Take, TripBreaker
 from ...core import transitions
+from ...core.capacity import divide_room
 from ...core.changes import BreakerRows, Change
 from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
 from ...core.lease import is_on_probation
 from ...core.placement import Spot
-from ...core.shares import divide_room
 from ...core.speculative_start import may_start, start_task
 from ...errors import ArrieroError, UnreadableRow
 from ...model import ConvoyRow, Instant, Loaded

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ...answers import Refusal, Submitted
 from ...commands import Submit
-from ...core import ledgers, open_task_caps
+from ...core import ledgers, tokens
 from ...core.deduplication import answer_known_id, answer_known_sequence
 from ...core.ledger_batches import ASIDE_MAX, LedgerBatch, LedgerEntry, LedgerOpened, LedgerWritten
 from ...core.placement import Spot, needs_convoy, read_ordering, refuse_place
@@ -28,7 +28,7 @@ def refuse_beyond_cap(command: Submit, count_open_tasks: Callable[[str, int], in
     """
     if command.submitter is None or command.open_tasks_max is None:
         return None
-    return open_task_caps.refuse_beyond_cap(command, count_open_tasks(command.submitter, command.open_tasks_max))
+    return tokens.refuse_beyond_cap(command, count_open_tasks(command.submitter, command.open_tasks_max))
 
 
 def refuse_reserved(task: TaskRow, find_ledger: Callable[[int], LedgerRow | None]) -> Refusal | None:

@@ -21,10 +21,10 @@ from ...core.breaker_book import (
     list_barred,
     list_outages,
 )
+from ...core.capacity import URGENT_FROM
 from ...core.due import WantedRequests
 from ...core.lease import is_on_probation
 from ...core.limits import LimitBook, find_limits
-from ...core.reserve import URGENT_FROM
 from ...core.routing import OVERFLOW_SECONDS, Ways
 from ...limits import WITHOUT_KEYS, AgentLimitsRow, WaitingKeysRow
 from ...model import Instant, StepRow, later, seconds_between
