@@ -3,20 +3,17 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from datetime import datetime
 
 import click
-import msgspec
 
 from ..client.payload_record import ShownRecord
 from ..client.row_shapes import build_output
-from ..client.task_explanation import ShownAct, ShownReason, ShownResult, list_results, load_explanation
+from ..client.task_explanation import ActionAnswer, build_explanation, list_results, load_explanation
 from ..escaping import one_line, shell_word
 from ..explain.available_actions import AvailableAction
 from ..explain.task import Explanation
 from ..explain.task_situation import PersonAct
 from ..model import Instant, Loaded
-from ..model.instants import as_datetime
 from ..store.masking import holds_password
 from ..text.format import format_instant_and_age, format_relative
 from .options import json_option, store_option
@@ -31,34 +28,6 @@ STORE_VARIABLE = "ARRIERO_STORE"
 NEEDS_TYPES = ("--arguments", "--result")  # checked against the types of an App
 
 
-class ShownAction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A verb: what it would do and how it is typed, or why it would be refused."""
-
-    verb: str
-    does: str
-    step: str = ""
-    command: str = ""
-    refused: str = ""
-
-
-class ShownExplanation(msgspec.Struct, frozen=True):
-    """The output of ``task explain --json``."""
-
-    no: int
-    id: str
-    workflow: str
-    state: str
-    incarnation: int
-    now: datetime
-    reasons: tuple[ShownReason, ...]
-    people: tuple[ShownAct, ...]
-    verbs: tuple[ShownAction, ...]
-    note: str = ""
-    results: tuple[ShownResult, ...] = ()
-    output: msgspec.Raw | None = None
-    record: ShownRecord = ShownRecord()
-
-
 @click.command("explain", short_help="Say why a task is where it is, and what would move it.")
 @click.argument("task_id", metavar="ID")
 @store_option
@@ -68,7 +37,7 @@ def explain_task(task_id: str, store: str | None, as_json: bool) -> None:
     loaded, explanation, now, record = asyncio.run(_explain(task_id, store))
     typed = VerbCommandFormatter(task_id, store)
     if as_json:
-        print_json(_build_shown_explanation(loaded, explanation, now, typed, record))
+        print_json(build_explanation(loaded, explanation, now, record, typed.build_action, note=typed.note()))
     else:
         _print_explanation(loaded, explanation, now, typed, record)
 
@@ -98,6 +67,10 @@ class VerbCommandFormatter:
         words = [*written, "--", *quoted] if any(name.startswith("-") for name in names) else [*quoted, *written]
         return f"arriero task {move.verb} {' '.join(words)}"
 
+    def build_action(self, action: AvailableAction) -> ActionAnswer:
+        """Build a verb for programs."""
+        return build_output(ActionAnswer, action, command="" if action.refused else self.command(action))
+
     def note(self) -> str:
         """Return what must be set before a command is typed; empty for nothing."""
         if not self._is_secret or self._store == os.environ.get(STORE_VARIABLE):
@@ -109,29 +82,6 @@ class VerbCommandFormatter:
         if self._store is None:
             return []
         return ["--store", f'"${STORE_VARIABLE}"' if self._is_secret else shell_word(self._store)]
-
-
-def _build_shown_explanation(
-    loaded: Loaded, explanation: Explanation, now: Instant, typed: VerbCommandFormatter, record: ShownRecord
-) -> ShownExplanation:
-    task = loaded.task
-    return build_output(
-        ShownExplanation,
-        task,
-        no=task.task_no,
-        id=task.task_id,
-        now=as_datetime(now),
-        reasons=tuple(build_output(ShownReason, reason) for reason in explanation.reasons),
-        people=tuple(build_output(ShownAct, act) for act in explanation.acts),
-        verbs=tuple(_build_shown_action(move, typed) for move in explanation.actions),
-        note=typed.note(),
-        results=tuple(list_results(loaded)),
-        record=record,
-    )
-
-
-def _build_shown_action(action: AvailableAction, formatter: VerbCommandFormatter) -> ShownAction:
-    return build_output(ShownAction, action, command="" if action.refused else formatter.command(action))
 
 
 def _print_explanation(

@@ -8,7 +8,7 @@ import msgspec
 
 from .. import codec
 from ..client.payload_record import read_record
-from ..client.task_shapes import Payload, ShownStep, ShownTask, TaskContext, build_shown_task
+from ..client.task_shapes import Payload, ShownStep, TaskAnswer, TaskContext, build_shown_task
 from ..client.task_view import load_tasks_ahead, read_holders, read_times
 from ..core.supervision import decode_task_policy
 from ..errors import UnknownTask
@@ -73,7 +73,7 @@ async def find_task(task_id: str, store: StateStore) -> Loaded:
     return loaded
 
 
-def _print_task(one: ShownTask, loaded: Loaded) -> None:
+def _print_task(one: TaskAnswer, loaded: Loaded) -> None:
     for says in one.unreadable:
         _print_field("cannot be read", says)
     lines = {
@@ -218,7 +218,7 @@ def _describe_step(step: ShownStep) -> str:
     return truncate("; ".join(says))
 
 
-def _print_traces(task: ShownTask) -> None:
+def _print_traces(task: TaskAnswer) -> None:
     """Print where in the code each failure of a task was raised."""
     failed = {f"step {step.ordinal}, {step.label}": step.failure for step in task.steps}
     traces = {name: failure.trace for name, failure in failed.items() if failure is not None and failure.trace}

@@ -1,18 +1,23 @@
 """Loads what the explanation of a task needs: its history, its alert, the processes, Agents and limits of its store."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
+from ..explain.available_actions import AvailableAction
 from ..explain.task import Explanation, explain
 from ..failures import CapturedTraceback
 from ..model import AlertRow, Instant, Loaded, StepKind, TaskState
+from ..model.instants import as_datetime
 from ..store.readable import legible_task
 from ..store.state_store import StateStore
 from .alerts import iterate_alert_rows
 from .payload_record import ShownRecord, read_record
+from .row_shapes import build_output
+from .task_shapes import Payloads
 from .task_view import load_tasks_ahead
 
 
@@ -46,6 +51,73 @@ class ShownAct(msgspec.Struct, frozen=True):
     reason: str
     before: str
     after: str
+
+
+class ActionAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A verb: what it would do to the task now, and how to ask for it; or why it would be refused.
+
+    Args:
+        command: as it is typed; empty: it is asked for over HTTP.
+        path: of the request over HTTP, and the members of its body that it needs.
+    """
+
+    verb: str
+    does: str
+    step: str = ""
+    command: str = ""
+    path: str = ""
+    needs: tuple[str, ...] = ()
+    refused: str = ""
+
+
+class ExplanationAnswer(msgspec.Struct, frozen=True):
+    """Reasons for the state of a task, the most important first; acts of people; verbs that would move it.
+
+    Args:
+        note: what must be set before a command is typed; empty: nothing.
+        payloads: over HTTP: ``withheld`` if the token lacks the scope read-payloads; then results, output and record are left out.
+        record: what people gave by hand, and late answers.
+    """
+
+    no: int
+    id: str
+    workflow: str
+    state: str
+    incarnation: int
+    now: datetime
+    reasons: tuple[ShownReason, ...]
+    people: tuple[ShownAct, ...]
+    verbs: tuple[ActionAnswer, ...]
+    note: str = ""
+    results: tuple[ShownResult, ...] | msgspec.UnsetType = msgspec.UNSET
+    output: msgspec.Raw | msgspec.UnsetType | None = msgspec.UNSET
+    record: ShownRecord | msgspec.UnsetType = msgspec.UNSET
+    payloads: Payloads | msgspec.UnsetType = msgspec.UNSET
+
+
+def build_explanation(
+    loaded: Loaded,
+    explanation: Explanation,
+    now: Instant,
+    record: ShownRecord,
+    build_action: Callable[[AvailableAction], ActionAnswer],
+    **more: Any,
+) -> ExplanationAnswer:
+    """Build the explanation of a task for programs, from what ``load_explanation`` has found."""
+    task = loaded.task
+    return build_output(
+        ExplanationAnswer,
+        task,
+        no=task.task_no,
+        id=task.task_id,
+        now=as_datetime(now),
+        reasons=tuple(build_output(ShownReason, reason) for reason in explanation.reasons),
+        people=tuple(build_output(ShownAct, act) for act in explanation.acts),
+        verbs=tuple(map(build_action, explanation.actions)),
+        results=tuple(list_results(loaded)),
+        record=record,
+        **more,
+    )
 
 
 async def load_explanation(store: StateStore, loaded: Loaded) -> tuple[Loaded, Explanation, Instant, ShownRecord]:

@@ -1,6 +1,7 @@
 """Tasks and steps as the command line and the HTTP API show them; what is printed for people is made from the same values."""
 
 from datetime import datetime
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,6 +18,7 @@ from .payload_record import ShownRecord
 from .row_shapes import build_output, to_datetime
 from .task_view import describe_release_wait, load_tasks_ahead, waiting_for
 
+Payloads = Literal["included", "withheld"]
 Payload = msgspec.Raw | msgspec.UnsetType | None  # JSON text; unset for those who may not read payloads
 
 
@@ -131,8 +133,11 @@ class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
     held_by: str | None
 
 
-class ShownTask(msgspec.Struct, frozen=True, kw_only=True):
-    """``task show``. ``turn``: where it stands in its convoy: waiting, open, ended or set_aside.
+class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A task as it stands, with its steps.
+
+    ``payloads``: over HTTP: ``withheld`` if the token lacks the scope read-payloads; then arguments, results, output, checkpoints, details
+    of failures and the record are left out. ``turn``: where it stands in its convoy: waiting, open, ended or set_aside.
 
     ``took_seconds``: from submission to end, without ``waited_seconds``, in which it has waited for a person.
     ``held_by``: the process that drives it. ``unreadable``: columns that this release cannot read; what is shown in their
@@ -173,6 +178,25 @@ class ShownTask(msgspec.Struct, frozen=True, kw_only=True):
     held_by: str | None = None
     record: ShownRecord | msgspec.UnsetType = ShownRecord()
     app: str = ""
+    payloads: Payloads | msgspec.UnsetType = msgspec.UNSET
+
+
+class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """End of a task. A processed task has an ``output``; others have ``public``, ``reason``, ``step`` and ``code``.
+
+    ``public``: what a customer may read of the failure. ``reason``: for operators; empty if the token lacks the scope read.
+    ``payloads``: ``withheld`` if the token lacks the scope read-payloads; then there is no output.
+    """
+
+    state: str
+    ended_at: datetime | None = None
+    output: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    reason: str = ""
+    step: str = ""
+    code: str = ""
+    open_compensations: tuple[str, ...] = ()
+    payloads: str = "included"
+    public: str = ""
 
 
 def name_apps(tasks: list[ListedTask]) -> list[ListedTask]:
@@ -230,7 +254,9 @@ async def load_standing_task(as_it_stands: Loaded, store: StateStore) -> Standin
     )
 
 
-def build_shown_task(as_it_stands: Loaded, context: TaskContext, ahead: TasksAhead | None = None) -> ShownTask:
+def build_shown_task(
+    as_it_stands: Loaded, context: TaskContext, ahead: TasksAhead | None = None, **more: Any
+) -> TaskAnswer:
     """Build ``task show``. ``ahead``: the tasks before it in its convoy, if its turn has not come."""
     loaded, faults = legible_task(as_it_stands)
     task = loaded.task
@@ -240,7 +266,7 @@ def build_shown_task(as_it_stands: Loaded, context: TaskContext, ahead: TasksAhe
     has_policy = all((fault.table, fault.column) != ("task", "policy") for fault in faults)
     failure = None if task.failure is None else read_task_failure(task.failure)
     return build_output(
-        ShownTask,
+        TaskAnswer,
         task,
         no=task.task_no,
         id=task.task_id,
@@ -261,6 +287,7 @@ def build_shown_task(as_it_stands: Loaded, context: TaskContext, ahead: TasksAhe
         waited_seconds=elapsed.waited,
         held_by=context.holder(task.locked_by),
         record=context.record,
+        **more,
     )
 
 

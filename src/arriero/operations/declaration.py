@@ -8,7 +8,7 @@ import functools
 import operator
 from collections.abc import Awaitable, Callable, Mapping
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -16,8 +16,6 @@ from ..client.session import Session
 from ..client.task_verbs import check_signature
 from ..errors import ArrieroError
 from ..tokens import Scope
-
-Payloads = Literal["included", "withheld"]
 
 
 def say(description: str, metavar: str = "", *, words: tuple[str, ...] = (), null: str = "") -> msgspec.Meta:

@@ -9,9 +9,10 @@ from msgspec.structs import asdict
 
 from ..client.schedules import AskedRun, Schedules, ScheduleView, build_schedule_view, choose_app_of_schedule
 from ..client.session import Session
+from ..client.task_shapes import Payloads
 from ..errors import UnknownName, VerbRefused
 from ..tokens import Scope
-from .declaration import Act, Done, OperationDeclaration, Payloads, ReasonRequest, Subject, say
+from .declaration import Act, Done, OperationDeclaration, ReasonRequest, Subject, say
 
 OPERATE_AND_SUBMIT = (Scope.OPERATE, Scope.SUBMIT)
 SCHEDULE = Subject("name", "The schedule's name", "SCHEDULE")

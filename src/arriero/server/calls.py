@@ -16,19 +16,17 @@ from ..client.convoy import ConvoyView
 from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownVersion
 from ..client.schedules import ScheduleView, read_shown_declaration
 from ..client.session import Session
-from ..client.task_explanation import ShownReason, ShownResult
-from ..client.task_shapes import ShownStep, ShownTask, StandingTask
+from ..client.task_explanation import ExplanationAnswer, ShownReason, ShownResult
+from ..client.task_shapes import EndAnswer, Payloads, ShownStep, StandingTask, TaskAnswer
 from ..core.deduplication import hide_task_of_sequence
 from ..core.ledger_batches import LedgerBatch, LedgerWritten
 from ..failures import StepFailure
 from ..model import Loaded, StatusRow, TaskRow
-from ..operations.declaration import Payloads
 from ..schedules import ScheduleRow
 from ..store.contract import ConvoyLoaded
 from ..store.state_store import StateStore
 from ..store.task_filter import ANY_TASK, TaskFilter
 from ..tokens import ANY_REACH, OpenTaskCap, Reach
-from .answers import EndAnswer, ExplanationAnswer
 from .caller_limits import RequestPlace
 from .problems import INVALID_JSON, NOT_OPEN, Problem, build_shutdown_problem
 from .scopes import may_read_payloads, may_read_reasons
@@ -153,7 +151,7 @@ class ShutdownSignal:
 # failures. An event of a history or of a reply queue is plain JSON, of which ``EVENT_PAYLOADS`` and ``EVENT_REASONS`` name the
 # members. A new member of type Raw, Any or dict must stand here or among those that hold neither: a test compares.
 PAYLOADS: dict[type[msgspec.Struct], frozenset[str]] = {
-    ShownTask: frozenset({"arguments", "output", "record"}),
+    TaskAnswer: frozenset({"arguments", "output", "record"}),
     ShownStep: frozenset({"arguments", "asked", "result", "checkpoint"}),
     ShownVersion: frozenset({"arguments"}),
     ShownByHand: frozenset({"value"}),
@@ -162,7 +160,7 @@ PAYLOADS: dict[type[msgspec.Struct], frozenset[str]] = {
     ShownResult: frozenset({"result"}),
     StepFailure: frozenset({"details"}),
     EndAnswer: frozenset({"output"}),
-    ExplanationAnswer: frozenset({"results", "output"}),
+    ExplanationAnswer: frozenset({"results", "output", "record"}),
     ScheduleView: frozenset({"arguments"}),
     ConvoyView: frozenset({"value"}),
 }

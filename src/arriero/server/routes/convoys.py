@@ -7,8 +7,8 @@ import msgspec
 from fastapi import Query
 
 from ...client.convoy import NAMED, NAMED_MAX, ConvoyView, check_state, list_convoy_views
+from ...client.task_shapes import Payloads
 from ...operations import convoys as operations
-from ...operations.declaration import Payloads
 from ..calls import Call
 from ..cursors import CURSOR_INVALID, open_cursors
 from ..operation_routes import add_operations_of

@@ -13,12 +13,12 @@ from ...client.json_payloads import build_named_call
 from ...client.row_shapes import to_datetime
 from ...client.session import Session
 from ...client.submission import SubmitOptions, accept, build_submission
+from ...client.task_shapes import EndAnswer
 from ...commands import Submit
 from ...errors import ArrieroError, SequenceUsed, TaskExists
 from ...failures import choose_public_text, read_task_failure
 from ...store.contract import Ended
 from ...trace_context import parse_headers
-from ..answers import EndAnswer
 from ..calls import Call, HttpCall
 from ..parameters import IdempotencyKey, Prefer, Preferences, read_preferences, write_id
 from ..problems import (

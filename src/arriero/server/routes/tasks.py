@@ -1,5 +1,6 @@
 """Tasks: how each stands, why, what happened to it, and how it ended."""
 
+import functools
 from contextlib import aclosing
 from datetime import datetime
 from typing import Annotated, Any
@@ -9,11 +10,12 @@ from fastapi import Depends, Query
 from starlette.responses import Response
 
 from ...client.payload_record import read_record
-from ...client.row_shapes import build_output
-from ...client.task_explanation import ShownAct, ShownReason, list_results, load_explanation
+from ...client.task_explanation import ActionAnswer, ExplanationAnswer, build_explanation, load_explanation
 from ...client.task_shapes import (
+    EndAnswer,
     ListedTask,
-    ShownTask,
+    Payloads,
+    TaskAnswer,
     TaskContext,
     build_listed_task,
     build_shown_task,
@@ -27,9 +29,7 @@ from ...explain.available_actions import AvailableAction
 from ...explain.timeline import IncarnationStart, Timeline
 from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
 from ...model.instants import as_datetime
-from ...operations.declaration import Payloads
 from ...store.contract import Ended
-from ..answers import ActionAnswer, EndAnswer, ExplanationAnswer
 from ..calls import Call, HttpCall, narrow_filter
 from ..cursors import CURSOR_INVALID, Order, load_page, open_cursors, write_position
 from ..operation_routes import QueryReader
@@ -40,16 +40,6 @@ from ..scopes import Needs, Scope
 from .submissions import build_end, wait_until_ended
 
 tasks = RouteGroup("tasks")
-
-
-class TaskAnswer(ShownTask, frozen=True, kw_only=True):
-    """A task as it stands, with its steps, as ``arriero task show --json`` prints it.
-
-    ``payloads``: ``withheld`` if the token lacks the scope read-payloads; then arguments, results, output, checkpoints, details
-    of failures and the record are left out.
-    """
-
-    payloads: Payloads = "included"
 
 
 class TaskPageAnswer(msgspec.Struct, frozen=True):
@@ -147,8 +137,7 @@ async def show_task(call: Call, task_id: TaskId) -> TaskAnswer:
     store = call.session.store
     times = await read_times(store, loaded.task.task_no)
     context = TaskContext(times, await read_holders(loaded, store), store.now(), await read_record(loaded, store))
-    shown = build_shown_task(loaded, context, await load_tasks_ahead(loaded, store))
-    return TaskAnswer(**msgspec.structs.asdict(shown), payloads=call.payloads)
+    return build_shown_task(loaded, context, await load_tasks_ahead(loaded, store), payloads=call.payloads)
 
 
 async def _find(call: HttpCall, task_id: str) -> Loaded:
@@ -212,6 +201,7 @@ def _build_entry(timeline: Timeline, row: HistoryRow) -> HistoryEntry:
     summary="Why a task is where it is, what it waits for, and which verbs would move it.",
     problems=(TASK_UNKNOWN,),
     answer_example={
+        "no": 1,
         "id": "order-1001",
         "workflow": "fulfil",
         "state": "error",
@@ -231,21 +221,9 @@ def _build_entry(timeline: Timeline, row: HistoryRow) -> HistoryEntry:
     },
 )
 async def explain_task(call: Call, task_id: TaskId) -> ExplanationAnswer:
-    loaded, explanation, now, _ = await load_explanation(call.session.store, await _find(call, task_id))
-    task = loaded.task
-    return ExplanationAnswer(
-        task.task_id,
-        task.workflow,
-        str(task.state),
-        task.incarnation,
-        as_datetime(now),
-        tuple(build_output(ShownReason, reason) for reason in explanation.reasons),
-        tuple(build_output(ShownAct, act) for act in explanation.acts),
-        tuple(_build_action(call, task.task_id, action) for action in explanation.actions),
-        call.payloads,
-        results=tuple(list_results(loaded)),
-        output=None if task.output is None else msgspec.Raw(task.output.encode()),
-    )
+    found = await load_explanation(call.session.store, await _find(call, task_id))
+    build_action = functools.partial(_build_action, call, task_id)
+    return build_explanation(*found, build_action, payloads=call.payloads)
 
 
 def _build_action(call: HttpCall, task_id: str, action: AvailableAction) -> ActionAnswer:
@@ -253,9 +231,8 @@ def _build_action(call: HttpCall, task_id: str, action: AvailableAction) -> Acti
         return ActionAnswer(str(action.verb), action.does, step=action.step, refused=action.refused)
     options = [option.removeprefix("--").replace("-", "_") for option in action.options if option.startswith("--")]
     needs = (*(["step"] if action.step else []), *options, "reason")
-    return ActionAnswer(
-        str(action.verb), action.does, f"{call.root}/v1/tasks/{write_id(task_id)}:{action.verb}", action.step, needs
-    )
+    path = f"{call.root}/v1/tasks/{write_id(task_id)}:{action.verb}"
+    return ActionAnswer(str(action.verb), action.does, action.step, path=path, needs=needs)
 
 
 @tasks.operation(
