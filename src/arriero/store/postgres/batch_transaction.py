@@ -33,9 +33,8 @@ from ...commands import (
     Take,
 )
 from ...core.apps import apps_run_by
-from ...core.due import HEAD_START, WantedRequests
+from ...core.due import HEAD_START
 from ...core.lease import PROBATION_FROM
-from ...core.routing import Ways
 from ...errors import ArrieroError, UnreadableRow
 from ...model import STEP_BITS, ConvoyRow, Loaded, StepKind, StepRow
 from .. import columns
@@ -102,28 +101,9 @@ class PostgresDueRows(PostgresConvoyRows, CommandRows):
         self.steps_read((task.task_no,))
         return Loaded(task, text, self.steps_of(task.task_no), convoy)
 
-    def lock_takeable(self, wanted: WantedRequests, limit: int, *, keyless: bool = False) -> list[StepRow]:
-        asked = self._ask_takeable(wanted) | {"keyless": keyless}
-        return self._readable_of("select_takeable", asked, limit, self._takeable)
-
-    def lock_takeable_of_keys(self, wanted: WantedRequests, keys: Sequence[str], of_each: int) -> list[StepRow]:
-        asked = self._ask_takeable(wanted) | {"keys": list(keys), "of_each": of_each}
-        return self._readable_of("select_takeable_of_keys", asked, of_each * len(keys), self._takeable)
-
-    def lock_movable(self, wanted: WantedRequests, limit: int, ways: Ways) -> list[StepRow]:
-        asked = self._ask_takeable(wanted) | {"waited_since": ways.waited_since}
-        asked |= {"closed_apps": sorted(ways.closed.apps), "closed_targets": ways.closed.list_targets()}
-        return self._readable_of("select_movable", asked, limit, self._takeable)
-
-    def _ask_takeable(self, wanted: WantedRequests) -> dict[str, Any]:
-        command, barred = wanted.command, wanted.barred
-        asked: dict[str, Any] = {"since": self._context.frontiers.steps.since((wanted.agent,))}
-        asked |= {"probation": wanted.probation, "agent": wanted.agent, "priority_from": wanted.priority_from}
-        asked |= {"app": command.app or None, "names": list(command.names)}
-        asked |= {"barred_apps": sorted(barred.apps), "barred_targets": barred.list_targets()}
-        asked |= {"barred_retries": barred.retries, "probed": barred.list_probed()}
-        asked |= {"barred_failed": barred.list_failed(), "head_start": wanted.head_start}
-        return asked
+    def lock_requests(self, name: str, asked: dict[str, Any], limit: int) -> list[StepRow]:
+        asked["since"] = self._context.frontiers.steps.since((asked["agent"],))
+        return self._readable_of(name, asked, limit, self._takeable)
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
         """A request. Of two of one task, both found at once, the second one's task moves on with the first. Raises

@@ -8,6 +8,7 @@ import msgspec
 
 from ...breakers import BreakerRow
 from ...commands import Claim
+from ...core.apps import apps_run_by
 from ...core.breaker import REMEMBERED_SECONDS
 from ...core.due import WantedRequests
 from ...core.limits import list_waiting_keys
@@ -246,17 +247,35 @@ class CommandRows(BreakerTable, LimitTable):
     def lock_claimable(self, command: Claim, probation: bool, limit: int) -> Sequence[Loaded]:
         """Free, due tasks that the process may claim, in their order. ``probation``: also tasks on probation."""
 
-    @abstractmethod
     def lock_takeable(self, wanted: WantedRequests, limit: int, *, keyless: bool = False) -> Sequence[StepRow]:
         """Due requests in the order of core.due. ``keyless``: only those that carry no keys of limits."""
+        return self.lock_requests("select_takeable", _ask_takeable(wanted) | {"keyless": keyless}, limit)
 
-    @abstractmethod
     def lock_takeable_of_keys(self, wanted: WantedRequests, keys: Sequence[str], of_each: int) -> Sequence[StepRow]:
         """Lock the first ``of_each`` requests of each key, in the order of the keys."""
+        asked = _ask_takeable(wanted) | {"keys": list(keys), "of_each": of_each}
+        return self.lock_requests("select_takeable_of_keys", asked, of_each * len(keys))
 
-    @abstractmethod
     def lock_movable(self, wanted: WantedRequests, limit: int, ways: Ways) -> Sequence[StepRow]:
         """Requests that another Agent may take over, whose breakers ``barred`` is of; see ``core.routing.may_move``."""
+        asked = _ask_takeable(wanted) | {"waited_since": ways.waited_since}
+        asked |= {"closed_apps": sorted(ways.closed.apps), "closed_targets": ways.closed.list_targets()}
+        return self.lock_requests("select_movable", asked, limit)
+
+    def lock_requests(self, name: str, asked: dict[str, Any], limit: int) -> Sequence[StepRow]:
+        """Lock the requests that a statement finds, and read their tasks."""
+        raise NotImplementedError
+
+
+def _ask_takeable(wanted: WantedRequests) -> dict[str, Any]:
+    """Parameters of statements that find due requests. Each database takes those that its statement names."""
+    command, barred = wanted.command, wanted.barred
+    asked: dict[str, Any] = {"agent": wanted.agent, "names": list(command.names), "probation": wanted.probation}
+    asked |= {"priority_from": wanted.priority_from, "head_start": wanted.head_start, "app": command.app or None}
+    asked |= {"apps": [app for app in apps_run_by(command.app) if app not in barred.apps]}
+    asked |= {"barred_apps": sorted(barred.apps), "barred_targets": barred.list_targets()}
+    asked |= {"barred_retries": barred.retries, "probed": barred.list_probed(), "barred_failed": barred.list_failed()}
+    return asked
 
 
 class AgentMetricsRows(SqlRows):

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from ...commands import Claim, Submit
 from ...core.apps import apps_run_by
 from ...core.convoys import Gone, NextUnreadable
-from ...core.due import HEAD_START, WantedRequests
+from ...core.due import HEAD_START
 from ...core.lease import PROBATION_FROM
 from ...core.placement import build_first_convoy, build_first_tail
-from ...core.routing import Ways
 from ...epoch import FIRST, compute_first_number
 from ...errors import UnreadableRow
 from ...model import AlertRow, ConvoyRow, Instant, LeaseRow, LedgerRow, Loaded, StepRow, TailRow, TaskRow
@@ -160,7 +159,7 @@ class SqliteDueRows(SqliteConvoyRows, CommandRows):
 
     def lock_claimable(self, command: Claim, probation: bool, limit: int) -> list[Loaded]:
         asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
-        asked |= {"workflows": _json(command.workflows).decode(), "apps": _json(apps_run_by(command.app)).decode()}
+        asked |= {"workflows": list(command.workflows), "apps": list(apps_run_by(command.app))}
         asked |= {"head_start": HEAD_START, "limit": limit}
         return self._readable("select_claimable", asked, self._claimable)
 
@@ -175,30 +174,9 @@ class SqliteDueRows(SqliteConvoyRows, CommandRows):
         except UnreadableRow as error:
             raise of_task(error, task.task_no) from error
 
-    def lock_takeable(self, wanted: WantedRequests, limit: int, *, keyless: bool = False) -> list[StepRow]:
-        asked = {**self._ask_takeable(wanted), "limit": limit, "keyless": int(keyless)}
-        return self._readable("select_takeable", asked, self._takeable)
-
-    def lock_takeable_of_keys(self, wanted: WantedRequests, keys: Sequence[str], of_each: int) -> list[StepRow]:
-        asked = {**self._ask_takeable(wanted), "keys": _json(keys).decode(), "of_each": of_each}
-        return self._readable("select_takeable_of_keys", asked, self._takeable)
-
-    def lock_movable(self, wanted: WantedRequests, limit: int, ways: Ways) -> list[StepRow]:
-        asked = {**self._ask_takeable(wanted), "limit": limit, "waited_since": ways.waited_since}
-        asked["closed"] = _json(ways.closed.list_targets()).decode()
-        asked["closed_apps"] = _json(sorted(ways.closed.apps)).decode()
-        return self._readable("select_movable", asked, self._takeable)
-
-    def _ask_takeable(self, wanted: WantedRequests) -> dict[str, Any]:
-        command, barred = wanted.command, wanted.barred
-        asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM}
-        asked |= {"probation": wanted.probation, "agent": wanted.agent, "priority_from": wanted.priority_from}
-        apps = [app for app in apps_run_by(command.app) if app not in barred.apps]
-        asked |= {"apps": _json(apps).decode(), "own": command.app, "head_start": wanted.head_start}
-        asked |= {"names": _json(command.names).decode(), "barred": _json(barred.list_targets()).decode()}
-        asked |= {"barred_retries": barred.retries, "probed": _json(barred.list_probed()).decode()}
-        asked["barred_failed"] = _json(barred.list_failed()).decode()
-        return asked
+    def lock_requests(self, name: str, asked: dict[str, Any], limit: int) -> list[StepRow]:
+        asked |= {"now": self.read_clock(), "probation_from": PROBATION_FROM, "limit": limit}
+        return self._readable(name, asked, self._takeable)
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
         """A request; its task is read, too. Raises UnreadableRow."""
@@ -210,7 +188,7 @@ class SqliteDueRows(SqliteConvoyRows, CommandRows):
         """See ``Quarantine.read_due``."""
 
         def ask() -> list[tuple[Any, ...]]:
-            return self._run(name, asked | {"apart": _json(self._quarantine.tasks()).decode()}).fetchall()
+            return self.ask(name, asked | {"apart": self._quarantine.tasks()}).fetchall()
 
         return self._quarantine.read_due(ask, read)
 

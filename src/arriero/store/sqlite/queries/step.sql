@@ -37,11 +37,11 @@ SELECT step_no, agent FROM json_each(:step_nos) AS asked JOIN arriero_step AS st
 -- select_takeable: due requests for one Agent in their order (core.due).
 -- The first ones of each App and priority are compared. A request without an App comes from a process of an older release;
 -- it belongs to its task's App.
--- Params: apps (JSON array), own (the App of the process), names (JSON array: steps with code here), head_start (of a step
+-- Params: apps (JSON array), app (that of the process; null: it has none), names (JSON array: steps with code here), head_start (of a step
 -- of priority, in microseconds), probation_from, probation (steps of tasks on probation: null any, else only of this task),
--- apart (JSON array: tasks to be left alone), priority_from (none of a lower priority), barred (JSON array: App, unit
+-- apart (JSON array: tasks to be left alone), priority_from (none of a lower priority), barred_targets (JSON array: App, unit
 -- separator, target that a breaker lets nothing through to), keyless (1: only requests without keys of limits), barred_retries
--- (1: no later attempts but those of probed), probed (as barred), barred_failed (as barred: no requests that failed in an outage;
+-- (1: no later attempts but those of probed), probed (as barred_targets), barred_failed (as barred_targets: no requests that failed in an outage;
 -- canary is 0 then).
 WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
      whose (app) AS (SELECT value FROM json_each(:apps)),
@@ -53,11 +53,11 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
              FROM arriero_step AS step INDEXED BY arriero_step_takeable
             CROSS JOIN arriero_task AS task ON task.task_no = step.task_no
             WHERE step.state = 'pending' AND kind <> 'timer' AND agent = :agent AND step.app = whose.app
-              AND step.priority = priority.of AND (step.app <> '' OR task.app IN ('', :own))
+              AND step.priority = priority.of AND (step.app <> '' OR task.app IN ('', :app))
               AND step.not_before <= :now AND name IN (SELECT value FROM json_each(:names))
               AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
               AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
-              AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred))
+              AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred_targets))
               AND (NOT :keyless OR step.limit_keys IS NULL)
               AND (NOT :barred_retries OR NOT step.taken
                    OR step.app || char(31) || step.target IN (SELECT value FROM json_each(:probed)))
@@ -77,7 +77,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
  ORDER BY found.position, found.number
 
 -- select_movable: due requests for one Agent that another one may take over, in their order; see core.routing.
--- Params: as select_takeable; barred is of the other Agent. closed and closed_apps (JSON arrays: what the breakers of their
+-- Params: as select_takeable; barred_targets is of the other Agent. closed_targets and closed_apps (JSON arrays: what the breakers of their
 -- own Agent let nothing through to; it may go at once), waited_since (what was due then may go, too).
 WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
      whose (app) AS (SELECT value FROM json_each(:apps)),
@@ -89,14 +89,14 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
              FROM arriero_step AS step INDEXED BY arriero_step_takeable
             CROSS JOIN arriero_task AS task ON task.task_no = step.task_no
             WHERE step.state = 'pending' AND kind <> 'timer' AND agent = :agent AND step.app = whose.app
-              AND step.priority = priority.of AND (step.app <> '' OR task.app IN ('', :own))
+              AND step.priority = priority.of AND (step.app <> '' OR task.app IN ('', :app))
               AND step.not_before <= :now AND name IN (SELECT value FROM json_each(:names))
               AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
               AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
-              AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred))
+              AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred_targets))
               AND (step.routing = 'interchangeable' OR (kind = 'step' AND NOT taken))
               AND (step.not_before <= :waited_since OR step.app IN (SELECT value FROM json_each(:closed_apps))
-                   OR step.app || char(31) || step.target IN (SELECT value FROM json_each(:closed)))
+                   OR step.app || char(31) || step.target IN (SELECT value FROM json_each(:closed_targets)))
             ORDER BY step.not_before, step.step_no
             LIMIT :limit)
      WHERE priority.of >= :priority_from
@@ -168,11 +168,11 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
                    CROSS JOIN arriero_task AS task ON task.task_no = step.task_no
                    WHERE step.state = 'pending' AND kind <> 'timer' AND agent = :agent AND step.app = whose.app
                      AND step.limit_keys = wanted.keys AND step.limit_keys IS NOT NULL
-                     AND step.priority = priority.of AND (step.app <> '' OR task.app IN ('', :own))
+                     AND step.priority = priority.of AND (step.app <> '' OR task.app IN ('', :app))
                      AND step.not_before <= :now AND name IN (SELECT value FROM json_each(:names))
                      AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
                      AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
-                     AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred))
+                     AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred_targets))
                      AND (NOT :barred_retries OR NOT step.taken
                           OR step.app || char(31) || step.target IN (SELECT value FROM json_each(:probed)))
                      AND (step.canary IS NULL
