@@ -192,6 +192,8 @@ def _build_option(field: msgspec.structs.FieldInfo) -> Option:
     if kind is bool:
         return click.option(name, is_flag=True, help=meta.description)
     parse, metavar, form = _TYPES.get(kind, (click.STRING, field.name.upper(), ""))
+    if extra.get("metavar") == "SECONDS":
+        parse, form = click.FLOAT, ""
     if words := extra.get("words"):
         parse, metavar = click.Choice(words), f"[{'|'.join(words)}]"
     if kind is msgspec.Raw:

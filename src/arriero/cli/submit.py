@@ -10,13 +10,14 @@ import msgspec
 
 from ..client.app import App
 from ..client.json_payloads import build_call
-from ..client.submission import SubmitOptions
+from ..client.submission import SubmissionOptions
 from ..client.task import Task
 from ..client.task_verbs import load_task
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import TaskFailed
 from ..escaping import one_line
+from .operation_commands import gather_options
 from .options import json_option, print_nobody_runs, read_option, store_option
 from .output import print_json
 from .stores import load_app, open_client
@@ -45,21 +46,7 @@ class SubmittedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     help="A JSON object, by parameter name; - reads it from standard input.",
 )
 @click.option("--task-id", metavar="ID", help="Your business id; the same id again is the same task.")
-@click.option(
-    "--priority",
-    metavar="N",
-    type=int,
-    default=5,
-    show_default=True,
-    help="0 to 9; 9 first; each step is a head start of 10 minutes.",
-)
-@click.option("--delay", metavar="SECONDS", type=float, default=0.0, help="Before it may start.")
-@click.option(
-    "--reply-to", metavar="QUEUE", help="A reply queue that is told what becomes of it; see `arriero replies`."
-)
-@click.option("--convoy", metavar="KEY", help="Its convoy: tasks of one key are handled one after the other, in order.")
-@click.option("--sequence", metavar="N", type=int, help="The producer's own number in the convoy: 1, 2, ...")
-@click.option("--end-of-sequence", is_flag=True, help="Nothing comes after it in its convoy.")
+@gather_options(SubmissionOptions, "options")
 @click.option("--wait", is_flag=True, help="Wait for the end; exit with 1 when it is not processed.")
 @store_option
 @json_option
@@ -68,12 +55,7 @@ def submit(
     name: str,
     arguments: str,
     task_id: str | None,
-    priority: int,
-    delay: float,
-    reply_to: str | None,
-    convoy: str | None,
-    sequence: int | None,
-    end_of_sequence: bool,
+    options: SubmissionOptions,
     wait: bool,
     store: str | None,
     as_json: bool,
@@ -81,16 +63,7 @@ def submit(
     """Start a task. When this returns, the task is durable, whether or not anything runs it now."""
     loaded = load_app(app)
     call = build_call(loaded.session, name, read_option(arguments, "--arguments"), "--arguments")
-    options = SubmitOptions(
-        task_id=task_id,
-        priority=priority,
-        delay=delay,
-        reply_to=reply_to,
-        convoy=convoy,
-        sequence=sequence,
-        end_of_sequence=end_of_sequence,
-    )
-    submission = asyncio.run(_submit(loaded, call, store, options, wait=wait))
+    submission = asyncio.run(_submit(loaded, call, store, task_id, options, wait=wait))
     if as_json:
         print_json(submission)
     else:
@@ -100,10 +73,16 @@ def submit(
 
 
 async def _submit(
-    app: App, call: WorkflowCall[Any] | StepCall[Any], store: str | None, options: SubmitOptions, *, wait: bool
+    app: App,
+    call: WorkflowCall[Any] | StepCall[Any],
+    store: str | None,
+    task_id: str | None,
+    options: SubmissionOptions,
+    *,
+    wait: bool,
 ) -> SubmittedTask:
     async with open_client(app, store):
-        task = await app.submit(call, **msgspec.structs.asdict(options))
+        task = await app.submit(call, task_id=task_id, **msgspec.structs.asdict(options))
         print_nobody_runs(await app.session.describe_missing_scheduler(of=app.name))
         if wait:
             await _wait_for_end(task)

@@ -84,7 +84,7 @@ class Client:
             sequence=sequence,
             end_of_sequence=end_of_sequence,
             priority=priority,
-            delay=delay,
+            delay=check_seconds(delay, "delay"),
             reply_to=reply_to,
             traceparent=traceparent,
             tracestate=tracestate,

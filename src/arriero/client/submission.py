@@ -1,7 +1,7 @@
 """Turns a call and the options of its submission into the command that the store keeps."""
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -15,27 +15,48 @@ from ..declare.steps import StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import ConvoyRefused, InvalidInput, SequenceUsed, TaskExists, TooManyOpenTasks
 from ..model import STEP_PREFIX
-from ..policies import Duration, TaskPolicy, check_seconds, encode_policy
+from ..policies import TaskPolicy, check_seconds, encode_policy
 from ..runtime.code import OneStep
 from .session import Session
 
 SEQUENCE_MAX = 2**53  # so that JSON of any language keeps it exact
-
-
 PRIORITY_DEFAULT = 5
 
 
-class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of one submission, as ``App.submit`` describes them; not checked yet."""
+class SubmissionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of one submission that every interface takes, as ``App.submit`` describes them; not checked yet."""
+
+    convoy: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="Its convoy: tasks of one key are handled one after the other, in order.",
+            extra={"metavar": "KEY"},
+        ),
+    ] = None
+    sequence: Annotated[int | None, msgspec.Meta(description="The producer's own number in the convoy: 1, 2, ...")] = (
+        None
+    )
+    end_of_sequence: Annotated[bool, msgspec.Meta(description="Nothing comes after it in its convoy.")] = False
+    priority: Annotated[int, msgspec.Meta(description="0 to 9; 9 first; each step is a head start of 10 minutes.")] = (
+        PRIORITY_DEFAULT
+    )
+    delay: Annotated[float, msgspec.Meta(description="Seconds before it may start.", extra={"metavar": "SECONDS"})] = (
+        0.0
+    )
+    reply_to: Annotated[
+        str | None,
+        msgspec.Meta(description="A reply queue that is told what becomes of it.", extra={"metavar": "QUEUE"}),
+    ] = None
+
+
+class SubmitOptions(SubmissionOptions, frozen=True, kw_only=True):
+    """The options of one submission.
+
+    ``traceparent``, ``tracestate``: of W3C Trace Context; None: the current span, if the App traces.
+    """
 
     task_id: str | None = None
-    convoy: str | None = None
-    sequence: int | None = None
-    end_of_sequence: bool = False
-    priority: int = PRIORITY_DEFAULT
-    delay: Duration = 0
-    reply_to: str | None = None
-    traceparent: str | None = None  # of W3C Trace Context; None: the current span, if the App traces
+    traceparent: str | None = None
     tracestate: str | None = None
 
 

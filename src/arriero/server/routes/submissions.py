@@ -12,7 +12,7 @@ from ...answers import Submitted
 from ...client.json_payloads import build_named_call
 from ...client.row_shapes import to_datetime
 from ...client.session import Session
-from ...client.submission import SubmitOptions, accept, build_submission
+from ...client.submission import SubmissionOptions, SubmitOptions, accept, build_submission
 from ...client.task_shapes import EndAnswer
 from ...commands import Submit
 from ...errors import ArrieroError, SequenceUsed, TaskExists
@@ -58,30 +58,18 @@ REFUSALS = (
 )
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Submission(SubmissionOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A task to start.
 
     Args:
         workflow: name of a workflow, or of a step for a task of one step; ``step:NAME`` is always the step.
         arguments: by parameter name.
         id: the task's business id; the same id again is the same task. Without one the server makes one.
-        convoy: its convoy: tasks of one key are handled one after the other.
-        sequence: the producer's own number in the convoy: 1, 2, ...
-        end_of_sequence: nothing comes after it in its convoy.
-        priority: 0 to 9; 9 goes first.
-        delay: seconds before it may start.
-        reply_to: a reply queue that is told what becomes of it.
     """
 
     workflow: str
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     id: str | None = None
-    convoy: str | None = None
-    sequence: int | None = None
-    end_of_sequence: bool = False
-    priority: int = 5
-    delay: float = 0.0
-    reply_to: str | None = None
 
 
 class SubmissionBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -271,17 +259,8 @@ def build_command(session: Session, wanted: Submission, task_id: str | None, tra
 
     ``trace``: what ``find_traceparent`` has found.
     """
-    options = SubmitOptions(
-        task_id=task_id,
-        convoy=wanted.convoy,
-        sequence=wanted.sequence,
-        end_of_sequence=wanted.end_of_sequence,
-        priority=wanted.priority,
-        delay=wanted.delay,
-        reply_to=wanted.reply_to,
-        traceparent=trace[0],
-        tracestate=trace[1],
-    )
+    shared = {name: getattr(wanted, name) for name in SubmissionOptions.__struct_fields__}
+    options = SubmitOptions(task_id=task_id, traceparent=trace[0], tracestate=trace[1], **shared)
     return build_submission(session, build_named_call(session, wanted.workflow, wanted.arguments), options)
 
 
