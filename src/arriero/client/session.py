@@ -125,7 +125,7 @@ class Session:
     def submissions(self) -> Submissions | None:
         """Sends submissions to the store; None: the App is not open."""
         if self._submissions is None and self._store is not None:
-            self._submissions = Submissions(self._store, self.ports, self, self.submission_counts)
+            self._submissions = Submissions(self._store, self.ports, lambda: self.node, self.submission_counts)
         return self._submissions
 
     def narrow(self, store: "StateStore", codes: Mapping[str, Code], cap: "OpenTaskCap | None") -> "Session":

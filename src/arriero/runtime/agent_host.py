@@ -176,7 +176,8 @@ class AgentHost:
         groups = self.router.groups
         for asked in requests:
             new = self.router.route(asked, priority) if asked.agent in groups else asked
-            takes = new.kind is not StepKind.TIMER and self.reserve(new.agent, priority, new.target)
+            hosted = None if new.kind is StepKind.TIMER else self.hosted.get(new.agent)
+            takes = hosted is not None and hosted.reserve(priority, new.target)
             placed.append(replace(new, take=True) if takes else new)
         return tuple(placed)
 
@@ -272,7 +273,8 @@ class AgentHost:
     def _process_attempt_end(self, run: AttemptRun, dispatch: Dispatch, task: asyncio.Task[None]) -> None:
         step = dispatch.step
         del self._runs[task]
-        self.remote.note_begun(step)
+        if self.hosted[step.agent].is_pulled:
+            self.remote.note_begun(step)
         if not run.has_reported:
             self.verdicts.tell((step.step_no, step.fence), UNSENT)
         run.end()

@@ -18,7 +18,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 from ..codec import error_text, recordable_text
 from ..core.alert_groups import GroupKey, build_group_alert, compute_window, find_group, group_rows
@@ -28,6 +27,7 @@ from ..escaping import one_line
 from ..loops import Loop, LoopGuard
 from ..model import AlertRow
 from ..policies import SECONDS_MAX
+from ..store.state_store import StateStore
 from .alert_sinks import AlertSink, NotTold
 from .ports import Ports, ProcessClock
 
@@ -37,18 +37,6 @@ TELLINGS_MAX = 8  # at once: a storm of alerts must not become a storm of reques
 REST_SECONDS = 60.0
 TAKEN_MAX = 400  # alerts looked at in one pass, of which those of one cause are one message
 SETTLE_SECONDS = 30.0  # what settling may take on a busy store before another process takes the alert
-
-
-class AlertStore(Protocol):
-    """The methods of a StateStore that are needed here."""
-
-    store_id: str
-
-    async def take_alerts(self, limit: int, hold_seconds: float) -> list[AlertRow]: ...
-
-    async def settle_alert(
-        self, no: int, attempts: int, told: Sequence[str], again_in: float | None, error: str
-    ) -> bool: ...
 
 
 class Alerting:
@@ -65,7 +53,7 @@ class Alerting:
         self,
         sinks: Sequence[AlertSink],
         *,
-        store: AlertStore,
+        store: StateStore,
         ports: Ports,
         retry_seconds: float = RETRY_SECONDS,
         retry_seconds_max: float = RETRY_SECONDS_MAX,

@@ -45,8 +45,6 @@ class AgentBreakers:
 
     def is_barred(self, app: str, target: str) -> bool:
         """Returns True if the breaker, or the whole Agent, is known not to let requests through as always."""
-        if not self.known:
-            return False
         whole = self.find_whole(app)
         return (app, self._agent.name, target) in self.known or (whole is not None and whole.keeps_all)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..answers import AttemptApplied, LimitedAgent, TryDelayed
 from ..breakers import FAILED_ENDS
 from ..commands import BeginTry
-from ..core.capacity import Room, add_ended_call, begin_concurrency, compute_room, is_urgent
+from ..core.capacity import Concurrency, Room, add_ended_call, begin_concurrency, compute_room, is_urgent
 from ..core.routing import AgentReport, compute_health
 from ..declare.steps import Agent
 from ..model import Instant, StepRow
@@ -140,13 +140,13 @@ class HostedAgent:
     # --- taking a place, and giving it back
     def reserve(self, priority: int, target: str = "") -> bool:
         """Take a place for a new request. Returns False if the request must wait in the store."""
-        if self.breakers.is_barred(self._context.app, target):
+        if self.breakers.known and self.breakers.is_barred(self._context.app, target):
             return False  # it is taken from the store, by whoever the breaker lets through
         if self.is_limited:
             self.has_backlog = True
             self._take_in_next_turn(self)
             return False
-        if not self.may_reserve(priority):
+        if self.has_backlog or not self.is_taking or not self.has_room(priority):
             self.has_backlog = True
             return False
         if not self._context.is_trusted():
@@ -232,22 +232,22 @@ class HostedAgent:
     # --- calls and their retries
     def note_call(self, step: StepRow, call: EndedCall, *, retry_after: float | None, unavailable: bool) -> None:
         """Note a call of an attempt here that has ended."""
-        self._adapt(call)
+        if self._concurrency is not None:
+            self._concurrency = self._adapt(self._concurrency, call)
         self.breakers.note_call(step, call, retry_after=retry_after, unavailable=unavailable)
 
-    def _adapt(self, call: EndedCall) -> None:
+    def _adapt(self, concurrency: Concurrency, call: EndedCall) -> Concurrency:
         agent = self.agent
-        if self._concurrency is None or agent.adaptive is None:
-            return
-        self._concurrency = add_ended_call(
-            self._concurrency,
+        assert agent.adaptive is not None
+        after = add_ended_call(
+            concurrency,
             agent.adaptive,
             agent.max_in_flight,
             seconds=call.seconds,
             has_failed=call.end in FAILED_ENDS,
             in_flight=self.used - self.kept,  # in a place that is kept no call is made yet
         )
-        before, places = self._told_places, self._concurrency.places
+        before, places = self._told_places, after.places
         if not before / TOLD_FACTOR < places < before * TOLD_FACTOR:
             self._told_places = places
             why = "its service answers as fast as always" if places > before else "its service slows down or fails"
@@ -256,6 +256,7 @@ class HostedAgent:
                 f"Agent {self.name} now makes {places} calls at once in this process, before {before}: {why}; its"
                 f" bounds are {agent.adaptive.minimum} and {agent.max_in_flight}",
             )
+        return after
 
     def flush_log(self) -> None:
         """Write what is due of the log; to be called again and again."""

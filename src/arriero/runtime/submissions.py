@@ -1,6 +1,7 @@
 """Sends submissions to the store, a limited number at once. Some tasks begin here in the same commit."""
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..answers import Refusal, Submitted
 from ..commands import Submit
@@ -16,18 +17,12 @@ if TYPE_CHECKING:
 ON_THE_WAY_MAX = 400  # enough for large commits, few enough that a high priority does not wait long behind them
 
 
-class NodeHolder(Protocol):
-    """Holder of the node of an App. ``node``: runs in this process; None: nothing runs here."""
-
-    node: "Node | None"
-
-
 class Submissions:
     """The submissions of one App. At most ``ON_THE_WAY_MAX`` are unanswered, not counting those sent again after another
     transaction's end.
 
     Args:
-        holder: of the node of this process, which may begin with a task at once.
+        find_node: finds the node of this process, which may begin with a task at once; None: nothing runs here.
         counts: of its commits, for monitors.
     """
 
@@ -35,10 +30,10 @@ class Submissions:
         self,
         store: "StateStore",
         ports: Ports,
-        holder: NodeHolder,
+        find_node: "Callable[[], Node | None]",
         counts: CommitCounts | None = None,
     ) -> None:
-        self._holder = holder
+        self._find_node = find_node
         self._admission_queue = AdmissionQueue(lambda: ON_THE_WAY_MAX - self._committer.on_the_way)
         self._committer: Committer[Submit, Submitted | Refusal] = Committer(
             crash_points.wrap_write(store.submit, "before_submit_commit", "after_submit_commit"),
@@ -55,7 +50,7 @@ class Submissions:
         """Commit a submission and wait for its answer. Raises StoreError."""
         await self._admission_queue.enter(command.priority, command.convoy)
         # Until the command is put nothing may be waited for: the place is used up, and the line may be closing.
-        node = self._holder.node
+        node = self._find_node()
         if node is None:
             return await self._committer.ask(command)
         begun, on_answer = node.begin_with(command)
