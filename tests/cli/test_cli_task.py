@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli_calls import Call, json_lines
 
-from arriero.cli import listing
+from arriero.cli import task
 from arriero.explain import elapsed
 from arriero.model import Instant, TaskRow
 
@@ -56,7 +56,7 @@ def test_with_after_list_goes_on_in_the_order_of_submission(sold: Call) -> None:
 
 
 def test_limit_0_lists_all_page_by_page(sold: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "PAGE", 2)
+    monkeypatch.setattr(task, "PAGE", 2)
     for limit in ("0", "6", "100"):
         told = sold("task", "list", "--json", "--limit", limit)
         assert ids(told.stdout) == ["later", "step", "buggy", "unrefundable", "compensated", "processed"]

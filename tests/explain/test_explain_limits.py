@@ -3,7 +3,7 @@
 import msgspec
 from core_rows import step_row
 
-from arriero.explain.limits import describe_wait_for_limit, diagnose_limits
+from arriero.explain.agents import describe_wait_for_limit, diagnose_limits
 from arriero.inspection.attempts import Requests
 from arriero.limits import AgentLimitsRow, LimitPolicy, LimitsInUse, RateRow, encode_limit_keys, encode_limits
 from arriero.model import Instant, StepRow, StepState, later

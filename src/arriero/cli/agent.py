@@ -13,7 +13,7 @@ from ..errors import InvalidInput
 from ..escaping import shell_word
 from ..events import Event, UnreadableEvent
 from ..events.breaker import EventOfBreaker
-from ..explain.limits import format_use
+from ..explain.agents import format_use
 from ..model import HistoryRow
 from ..operations import agents
 from ..text.format import format_count, format_duration

@@ -18,9 +18,8 @@ from ..store.masking import holds_password
 from ..text.format import format_instant_and_age, format_relative
 from .options import json_option, store_option
 from .output import print_json, print_text, print_trace, truncate
-from .payload_record import print_record
 from .stores import load_store_configuration, open_store_to_read
-from .task import find_task
+from .task import find_task, print_record
 
 RESULTS_SHOWN_MAX = 10  # the last ones
 ACTS_SHOWN_MAX = 5  # the last ones; `arriero history` tells them all

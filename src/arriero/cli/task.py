@@ -1,4 +1,4 @@
-"""``arriero task``: the group, and ``arriero task show``."""
+"""``arriero task``: the group, ``arriero task list`` and ``arriero task show``, with the payloads kept beside the rows."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,25 +7,250 @@ import click
 import msgspec
 
 from .. import codec
-from ..client.payload_record import read_record
-from ..client.task_shapes import Payload, ShownStep, TaskAnswer, TaskContext, build_shown_task
+from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownRecord, ShownVersion, read_record
+from ..client.task_shapes import (
+    ListedTask,
+    Payload,
+    ShownStep,
+    TaskAnswer,
+    TaskContext,
+    build_listed_task,
+    build_shown_task,
+    name_apps,
+)
 from ..client.task_view import load_tasks_ahead, read_holders, read_times
+from ..client.tasks import TaskSelector
 from ..core.supervision import decode_task_policy
 from ..errors import UnknownTask
+from ..escaping import one_line
 from ..explain.convoys import TasksAhead, format_place
-from ..explain.elapsed import Elapsed
+from ..explain.elapsed import Elapsed, may_have_waited
+from ..explain.outages import format_next_attempt, format_short_failure
 from ..failure_location import format_labelled_location
-from ..model import Loaded, TaskRow, Turn
+from ..failures import read_step_failure
+from ..inspection.attempts import Retrying
+from ..model import TASK_OPEN, Instant, Loaded, TaskRow, Turn
 from ..store.readable import legible_task
 from ..store.state_store import StateStore
-from ..text.format import format_duration
-from .listing import list_tasks
+from ..store.task_filter import TaskFilter
+from ..text.format import format_duration, format_failure_with_line
 from .near_misses import NearMissGroup
-from .options import json_option, store_option
-from .output import format_time, print_json, print_table, print_text, print_trace, truncate
-from .payload_record import print_record
+from .operation_commands import gather_options
+from .options import NUMBER, json_option, store_option
+from .output import format_time, format_time_between, print_json, print_table, print_text, print_trace, truncate
 from .stores import open_store_to_read
 from .task_verbs import VERB_COMMANDS
+
+
+def print_record(record: ShownRecord) -> None:
+    """Print what there is of it, each part under a heading."""
+    _print_versions(record.versions)
+    if record.by_hand:
+        click.echo("\nby hand:")
+    for one in record.by_hand:
+        _print_indented(f'{_format_subject(one)} {format_time(one.at)} by {one.by}: "{one.reason}"', 2)
+        _print_indented(_format_payload(one.value), 4)
+    if record.late_answers:
+        click.echo("\nlate answers:")
+    for answer in record.late_answers:
+        _print_indented(f"step {answer.step}: {answer.says}", 2)
+        _print_indented(_format_answer(answer), 4)
+
+
+def _print_versions(shown: Sequence[ShownVersion]) -> None:
+    before: int | None = None
+    for version in shown:
+        if version.ordinal != before:
+            what = f"step {version.step}" if version.ordinal else "the task"
+            click.echo(f"\nedited arguments of {one_line(what)}:")
+        _print_indented(
+            _format_payload(version.arguments)
+            if version.ordinal != before
+            else f"-> {_format_payload(version.arguments)}",
+            2,
+        )
+        before = version.ordinal
+        _print_indented(_format_origin(version), 5)
+        if version.ordinal:
+            _print_indented(_format_sent(version), 5)
+
+
+def _format_origin(version: ShownVersion) -> str:
+    if not version.edited_by:
+        return "asked by the code" if version.ordinal else "as submitted"
+    at = "" if version.edited_at is None else f" {format_time(version.edited_at)}"
+    why = f': "{version.reason}"' if version.reason else ""
+    return f"edited{at} by {version.edited_by}{why}"
+
+
+def _format_sent(version: ShownVersion) -> str:
+    if not version.idempotency_key:
+        return "under which key it was sent is not known"
+    if version.sent_at is None:
+        return f"not sent; key {version.idempotency_key}"
+    return f"sent {format_time(version.sent_at)}, from attempt {version.sent_attempt} on, key {version.idempotency_key}"
+
+
+def _format_answer(answer: ShownLateAnswer) -> str:
+    return (
+        _format_payload(answer.answer)
+        if answer.outcome == "succeeded"
+        else format_failure_with_line(read_step_failure(answer.answer))
+    )
+
+
+def _format_payload(payload: msgspec.Raw) -> str:
+    return truncate(bytes(payload).decode())
+
+
+def _format_subject(one: ShownByHand) -> str:
+    return f"the result of step {one.step}, given" if one.what == "result" else "the task's output, until it was undone"
+
+
+def _print_indented(text: str, indent: int) -> None:
+    click.echo(" " * indent + one_line(text))
+
+
+PAGE = 1_000
+COUNTED_MAX = 100_000  # of the tasks that are not shown
+
+
+class PageRequest(msgspec.Struct, frozen=True):
+    """The part of the tasks that is shown: between two numbers, ``limit`` of them (0: all).
+
+    The newest come first. With ``after`` they come in the order of submission: whoever reads all page by page goes on
+    after the last number that was shown.
+    """
+
+    after: int | None
+    before: int | None
+    limit: int
+
+    @property
+    def newest_first(self) -> bool:
+        return self.after is None
+
+
+class TaskPage(msgspec.Struct, frozen=True):
+    """The tasks that are shown, at an instant, and the count of further ones, up to ``COUNTED_MAX``.
+
+    ``took``: seconds of tasks whose rows alone do not tell how long they took.
+    """
+
+    now: Instant
+    rows: list[TaskRow]
+    retrying: dict[int, Retrying]
+    took: dict[int, float]
+    more: int
+
+
+@click.command("list", short_help="List tasks, the newest first.")
+@gather_options(TaskSelector, "which")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(0, 100_000),
+    default=50,
+    show_default=True,
+    help="So many at most; 0: all.",
+)
+@click.option("--before", metavar="NO", type=NUMBER, help="Only tasks before this number: the next page.")
+@click.option("--after", metavar="NO", type=NUMBER, help="Only tasks after this number, in the order of submission.")
+@store_option
+@json_option
+def list_tasks(
+    which: TaskSelector, limit: int, before: int | None, after: int | None, store: str | None, as_json: bool
+) -> None:
+    """List tasks, the newest first, with the last failure of what is tried again.
+
+    Standard error says how many more there are. With --after they come in the order of submission: --after 0 begins
+    with the oldest.
+    """
+    page = PageRequest(after, before, limit)
+    found = asyncio.run(_load_page(store, which.check("--"), page, with_times=not as_json))
+    tasks = [build_listed_task(row, found.retrying.get(row.task_no)) for row in found.rows]
+    if as_json:
+        for task in tasks:
+            print_json(task)
+    else:
+        print_table(
+            ("no", "id", "workflow", "state", "failed", "submitted", "took", "reason"),
+            [_format_cells(task, found) for task in name_apps(tasks)],
+        )
+    if found.more:
+        click.echo(f"arriero: {_format_more(found, page)}", err=True)
+
+
+async def _load_page(url: str | None, which: TaskSelector, page: PageRequest, *, with_times: bool) -> TaskPage:
+    async with open_store_to_read(url) as store:
+        now = store.now()
+        meant = which.build_filter(now)
+        rows = await _load_rows(store, meant, page)
+        retrying = await store.retrying_steps(
+            [row.task_no for row in rows if row.state in TASK_OPEN and row.failure_count]
+        )
+        more = 0
+        if rows and len(rows) == page.limit:
+            after, before = _remaining_range(rows, page)
+            more = await store.count_listed(meant, after=after, before=before, limit=COUNTED_MAX)
+        took = await _measure_durations(store, rows, now) if with_times else {}
+        return TaskPage(now, rows, {step.task_no: step for step in retrying}, took, more)
+
+
+async def _measure_durations(store: StateStore, rows: list[TaskRow], now: Instant) -> dict[int, float]:
+    """Read the histories of those tasks alone for which somebody may have waited."""
+    waited = [row for row in rows if may_have_waited(row)]
+    return {row.task_no: (await read_times(store, row.task_no)).measure_task(row, now).took or 0.0 for row in waited}
+
+
+async def _load_rows(store: StateStore, meant: TaskFilter, page: PageRequest) -> list[TaskRow]:
+    rows: list[TaskRow] = []
+    while not page.limit or len(rows) < page.limit:
+        limit = min(PAGE, page.limit - len(rows)) if page.limit else PAGE
+        after, before = _remaining_range(rows, page)
+        found = await store.list_tasks(meant, after=after, before=before, newest_first=page.newest_first, limit=limit)
+        rows += found
+        if len(found) < limit:
+            break
+    return rows
+
+
+def _remaining_range(rows: list[TaskRow], page: PageRequest) -> tuple[int, int | None]:
+    """Return the numbers between which the tasks after those lie."""
+    if not rows:
+        return page.after or 0, page.before
+    last = rows[-1].task_no
+    return (page.after or 0, last) if page.newest_first else (last, page.before)
+
+
+def _format_more(found: TaskPage, page: PageRequest) -> str:
+    count = f"{'at least ' if found.more >= COUNTED_MAX else ''}{found.more:,}"
+    after, before = _remaining_range(found.rows, page)
+    return f"and {count} more; --limit 0 shows all, {f'--before {before}' if page.newest_first else f'--after {after}'} the next"
+
+
+def _format_cells(task: ListedTask, found: TaskPage) -> tuple[str, ...]:
+    return (
+        str(task.no),
+        task.id,
+        task.workflow,
+        f"{task.state}, paused" if task.paused else task.state,
+        str(task.failure_count),
+        format_time(task.submitted_at),
+        format_duration(found.took[task.no])
+        if task.no in found.took
+        else format_time_between(task.submitted_at, task.ended_at),
+        _format_reason(task, found),
+    )
+
+
+def _format_reason(task: ListedTask, found: TaskPage) -> str:
+    """Format why a task ended as it did; of a task under way the step that is tried again, when, and why."""
+    step = found.retrying.get(task.no)
+    if step is None:
+        return truncate(task.reason)
+    return f"{step.step}, {format_next_attempt(step, found.now)}: {format_short_failure(step.failure)}"
+
 
 LABEL_WIDTH = 17
 

@@ -13,7 +13,7 @@ from ..config import MEMORY, load_configuration
 from ..core.alert_groups import summarize_groups
 from ..core.alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from ..declare.steps import Agent
-from ..explain.agents import diagnose_breakers
+from ..explain.agents import diagnose_breakers, diagnose_limits
 from ..explain.convoys import effective_policy, gap_deadline, standing_since
 from ..explain.doctor import (
     Finding,
@@ -26,7 +26,6 @@ from ..explain.doctor import (
 )
 from ..explain.doctor_server import diagnose_address, diagnose_server, diagnose_tokens, diagnose_unreadable_rows
 from ..explain.leases import diagnose_leader
-from ..explain.limits import diagnose_limits
 from ..explain.outages import diagnose_attempts
 from ..explain.schedules import diagnose_schedules
 from ..model import AlertRow, Instant

@@ -31,10 +31,10 @@ from ..text.format import (
     format_instant_and_age,
     format_relative,
 )
+from .agents import describe_lack_of_room
 from .doctor import NAMES_SHOWN_MAX, WAIT_SECONDS_MAX, Finding
 from .liveness import LiveProcesses
 from .remote_agents import describe_wait_for_programs, is_pulled
-from .routing import describe_lack_of_room
 
 WINDOW_SECONDS = 300.0  # long enough to see several attempts of one step: they come a minute apart at most
 OUTAGE_TASKS_MIN = 2  # one task that fails may be ill itself

@@ -17,9 +17,8 @@ from ..model import (
 )
 from ..processes import ProcessRow
 from ..text.format import format_count, format_step, format_step_failure
-from .agents import describe_wait_behind_breaker
+from .agents import describe_lack_of_room, describe_wait_behind_breaker, describe_wait_for_limit, describe_ways
 from .convoys import describe_turn_wait, format_place
-from .limits import describe_wait_for_limit
 from .liveness import (
     describe_process,
     format_code_name,
@@ -28,7 +27,6 @@ from .liveness import (
     suggest_assignment,
 )
 from .remote_agents import describe_wait_for_program
-from .routing import describe_lack_of_room, describe_ways
 from .task_situation import (
     SOON_SECONDS,
     STEPS_TOLD_MAX,
