@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from arriero import Agent, Attempt, Concurrent, DefinitionError, Rate
+from arriero.core.drive import KeyFunctionFailed, compute_limit_keys
 from arriero.declare.limits import Limit, encode_policies
-from arriero.declare.targets import KeyFunctionFailed, compute_limit_keys
 from arriero.limits import read_limits
 
 
