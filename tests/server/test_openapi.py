@@ -1,5 +1,6 @@
 """The OpenAPI document: every operation stands in it, with examples that are what they are examples of."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema_rs
@@ -65,6 +66,22 @@ def test_every_example_is_what_it_is_an_example_of(operation: Operation, documen
         for media in _resolve(document, response).get("content", {}).values():
             for example in media.get("examples", {}).values():
                 _validate(document, media["schema"], example["value"])
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=NAMES)
+def test_no_example_of_an_answer_has_an_empty_id(operation: Operation) -> None:
+    if operation.answer is not None:
+        assert list(_list_empty_ids(operation.example)) == []
+
+
+def _list_empty_ids(example: Any) -> Iterator[str]:
+    """List the members that tools take for an id in a path, and that are empty."""
+    for name, value in example.items() if isinstance(example, dict) else ():
+        if value == "" and name in ("agent", "id", "key", "ledger", "name"):
+            yield name
+        yield from _list_empty_ids(value)
+    for value in example if isinstance(example, list) else ():
+        yield from _list_empty_ids(value)
 
 
 def _resolve(document: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:

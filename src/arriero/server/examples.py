@@ -1,4 +1,7 @@
-"""Examples of answers for the OpenAPI document: each member has the value that its name or its type suggests."""
+"""Examples of answers for the OpenAPI document: each member has the value that ``TEXTS`` names, or an empty one of its type.
+
+Tools that read the document send the id in an example as the id in a path, so none is empty.
+"""
 
 from datetime import datetime, timedelta
 from types import NoneType, UnionType
@@ -6,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from ..client.agent_metrics import AgentMetrics
 from ..client.agents import AgentView
 from ..client.alerts import AlertCause
 from ..client.convoy import ConvoyView
@@ -16,9 +20,12 @@ from ..client.schedules import AskedRun, ScheduleView
 from ..client.tokens import CreatedToken, TokenView
 from ..core.alerts import Alert
 from ..leases import LeaseView
+from ..operations.convoys import ConvoyActAnswer
 
 TEXTS: dict[type[msgspec.Struct], dict[str, Any]] = {
     AgentView: {"agent": "bank", "app": "shop", "state": "closed", "running": 2},
+    AgentMetrics: {"agent": "bank", "app": "shop"},
+    ConvoyActAnswer: {"key": "customer-7"},
     ConvoyView: {
         "no": 1,
         "key": "customer-7",
