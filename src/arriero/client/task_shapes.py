@@ -16,7 +16,7 @@ from ..store.readable import faults_of, format_faults, legible, legible_task
 from ..store.state_store import StateStore
 from .payload_record import ShownRecord
 from .row_shapes import build_output, to_datetime
-from .task_view import describe_release_wait, load_tasks_ahead, waiting_for
+from .task_view import StepFacts, describe_release_wait, load_tasks_ahead, waiting_for
 
 Payloads = Literal["included", "withheld"]
 Payload = msgspec.Raw | msgspec.UnsetType | None  # JSON text; unset for those who may not read payloads
@@ -93,7 +93,7 @@ class ShownPolicy(msgspec.Struct, frozen=True):
     extend_max: float | None
 
 
-class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
+class ShownStep(StepFacts, frozen=True, kw_only=True):
     """One step, compensation or timer of ``task show``; ``undoes`` names the step it undoes by its ordinal.
 
     ``past``: of a life that was undone before the task ran again. ``asked``: what the code asks with, where a person
@@ -101,36 +101,14 @@ class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
     began. ``took_seconds``: without ``waited_seconds``, in which the task waited for a person.
     """
 
-    ordinal: int
     kind: str
-    name: str
-    key: str
-    label: str
-    agent: str
     state: str
-    attempt: int
-    taken: bool
-    failure_count: int
-    lost_count: int
-    in_doubt: bool
-    pivot: bool
-    undoes: int | None
-    idempotency_key: str
     policy: ShownPolicy | None
     failure: StepFailure | None
-    past: bool
     arguments: Payload = msgspec.UNSET
     asked: Payload = msgspec.UNSET
     result: Payload = msgspec.UNSET
     checkpoint: Payload = msgspec.UNSET
-    opened_at: datetime
-    not_before: datetime | None
-    complete_by: datetime | None
-    finished_at: datetime | None
-    started_at: datetime | None
-    took_seconds: float | None
-    waited_seconds: float
-    held_by: str | None
 
 
 class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepK
 from ..model.instants import as_datetime
 from ..runtime.code import Code
 from ..store.readable import Fault, format_faults, legible_task
-from .row_shapes import to_datetime
+from .row_shapes import build_output, to_datetime
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # checkers have it always; a default keeps a bare `TaskView` complete
@@ -66,7 +66,34 @@ class FailureView(msgspec.Struct, frozen=True):
     trace: CapturedTraceback = ()
 
 
-class StepView(msgspec.Struct, frozen=True, kw_only=True):
+class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields that all views of a step share; ``StepView`` describes them."""
+
+    ordinal: int
+    name: str
+    key: str
+    label: str
+    agent: str
+    attempt: int
+    taken: bool
+    failure_count: int
+    lost_count: int
+    in_doubt: bool
+    pivot: bool
+    undoes: int | None
+    idempotency_key: str
+    past: bool
+    held_by: str | None
+    opened_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    not_before: datetime | None
+    complete_by: datetime | None
+    took_seconds: float | None
+    waited_seconds: float
+
+
+class StepView(StepFacts, frozen=True, kw_only=True):
     """A step, compensation or timer of a task.
 
     Args:
@@ -97,31 +124,9 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
         failure: why its last attempt has no result; None: nothing failed.
     """
 
-    ordinal: int
     kind: StepKindName
-    name: str
-    key: str
-    label: str
-    agent: str
     state: StepStateName
-    attempt: int
-    taken: bool
-    failure_count: int
-    lost_count: int
-    in_doubt: bool
-    pivot: bool
-    undoes: int | None
     undone_by: int | None
-    idempotency_key: str
-    past: bool
-    held_by: str | None
-    opened_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    not_before: datetime | None
-    complete_by: datetime | None
-    took_seconds: float | None
-    waited_seconds: float
     result: Any
     failure: FailureView | None
     checkpoint: Any = None
@@ -347,30 +352,16 @@ class _TaskViewBuilder:
     def _step(self, step: StepRow, ordinals: Mapping[int, int], undone: Mapping[int, int]) -> StepView:
         elapsed = self.times.measure_step(step, self.until)
         began = self.times.began.get(step.ordinal)
-        return StepView(
-            ordinal=step.ordinal,
-            kind=cast(StepKindName, str(step.kind)),
-            name=step.name,
-            key=step.key,
-            label=step.label,
-            agent=step.agent,
-            state=cast(StepStateName, str(step.state)),
-            attempt=step.attempt,
-            taken=step.taken,
-            failure_count=step.failure_count,
-            lost_count=step.lost_count,
-            in_doubt=step.in_doubt,
-            pivot=step.pivot,
+        return build_output(
+            StepView,
+            step,
+            kind=str(step.kind),
+            state=str(step.state),
             undoes=None if step.undoes is None else ordinals.get(step.undoes),
             undone_by=undone.get(step.step_no),
-            idempotency_key=step.idempotency_key,
             past=step.ordinal <= self.loaded.task.past_count,
             held_by=self._find_holder(step.locked_by),
-            opened_at=as_datetime(step.opened_at),
             started_at=to_datetime(began),
-            finished_at=to_datetime(step.finished_at),
-            not_before=to_datetime(step.not_before),
-            complete_by=to_datetime(step.complete_by),
             took_seconds=elapsed.took,
             waited_seconds=elapsed.waited,
             result=self._result(step),
