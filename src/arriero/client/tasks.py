@@ -37,9 +37,9 @@ class TaskSelector(TaskCriteria, frozen=True, kw_only=True, forbid_unknown_field
         for name in ("workflow", "agent", "step", "ledger"):
             if (value := getattr(self, name)) is not None:
                 codec.check_id(value.removeprefix(STEP_PREFIX), f"{prefix}{name}")
-        for name in ("code", "text"):
+        for name in ("workflow", "agent", "step", "ledger", "code", "text"):
             if (value := getattr(self, name)) is not None and not value.strip():
-                raise InvalidInput(f"{prefix}{name} is empty; leave it out, or say what to look for")
+                raise InvalidInput(f"{prefix}{name} is empty; leave it out, or say which tasks are meant")
         if self.state is not None and self.state not in tuple(TaskState):
             raise InvalidInput(f"{prefix}state {self.state!r} is not known; states are {', '.join(TaskState)}")
         if self.older_than is not None:
