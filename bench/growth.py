@@ -21,8 +21,9 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).parent / "sides"))  # also when it is imported, by the tests
 from filling import fill
 
-from arriero.answers import Applied, Claimed, Dispatch, Submitted, Taken
-from arriero.commands import (
+from arriero.model import StepKind, StepRow, TaskRow
+from arriero.model.answers import Applied, Claimed, Dispatch, Submitted, Taken
+from arriero.model.commands import (
     Advance,
     AnyCommand,
     Claim,
@@ -40,9 +41,8 @@ from arriero.commands import (
     Succeeded,
     Take,
 )
-from arriero.failures import StepFailure, TaskFailure
-from arriero.model import StepKind, StepRow, TaskRow
-from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
+from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres import Server

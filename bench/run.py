@@ -128,7 +128,7 @@ def measure(
 ) -> list[Row]:
     """Let every side that has a Python do ``work`` in turn, ``runs`` times.
 
-    A side that fails is added to ``failures`` and has no further turn here; one with a figure that should be 0 and is not
+    A side that fails is added to ``model.failures`` and has no further turn here; one with a figure that should be 0 and is not
     is added too, and goes on.
     """
     programs = {side.name: side.programs[store] for side in SIDES if side.name in pythons and store in side.programs}

@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arriero import Agent, App, Attempt, DefinitionError, InvalidInput, Permanent, StepError, Transient, Undo, workflow
-from arriero.codec import (
+from arriero.declare.signature import Signature
+from arriero.errors import RETRY_AFTER_SECONDS_MAX
+from arriero.payloads.codec import (
     ID_LENGTH_MAX,
     PAYLOAD_BYTES_MAX,
     PAYLOAD_DEPTH_MAX,
@@ -30,8 +32,6 @@ from arriero.codec import (
     recordable_text,
     step_error_fields,
 )
-from arriero.declare.signature import Signature
-from arriero.errors import RETRY_AFTER_SECONDS_MAX
 
 remote = Agent("remote")
 

@@ -107,7 +107,7 @@ def test_a_group_of_others_may_not_write_and_the_user_s_own_group_may(
     monkeypatch.setattr(
         pwd, "getpwuid", lambda number: pwd.struct_passwd((ours.pw_name, "x", number, group, "", "/", "/bin/sh"))
     )
-    from arriero.config_trust import _explain_distrust
+    from arriero.config.trust import _explain_distrust
 
     assert _explain_distrust(found) == ""
     members.append(ours.pw_name)

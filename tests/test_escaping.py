@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arriero.cli.output import PlainFormatter, escape_for_terminal
-from arriero.escaping import escape_json, escape_text, one_line, shell_argument, shell_word
+from arriero.text.escaping import escape_json, escape_text, one_line, shell_argument, shell_word
 
 HOSTILE = (
     "\x1b[2J", "a\x00b", "\x07", "\x7f", "\x9b31m", "\x85", "\u202egnp.exe", "\u2066x\u2069", "a\u200bb", "a\u200db",

@@ -27,7 +27,7 @@ NOT_LOADED = (
     "arriero.store.sqlite",
     "arriero.store.postgres",
     "arriero.store.memory",
-    "arriero.schedules",
+    "arriero.model.schedules",
     "cronsim",
     "zoneinfo",
     "pathlib",

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from arriero.codec import measure_depth
 from arriero.core.replay_hints import suggest_source
-from arriero.escaping import escape_json, escape_text, shell_word
 from arriero.explain.outages import failure_kind
-from arriero.failures import StepFailure
 from arriero.http.meaning import parse_retry_after
-from arriero.trace_context import check_trace_headers, parse_headers
-from arriero.traceback_capture import _mask_secrets
+from arriero.model.failures import StepFailure
+from arriero.model.trace_context import check_trace_headers, parse_headers
+from arriero.payloads.codec import measure_depth
+from arriero.system.traceback_capture import _mask_secrets
+from arriero.text.escaping import escape_json, escape_text, shell_word
 
 LENGTHS = (1_000, 8_000)
 GROWTH_MAX = 24  # of eight times the text: linear work takes 8 times as long, quadratic work 64 times

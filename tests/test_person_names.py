@@ -3,7 +3,7 @@
 import pytest
 
 from arriero import InvalidInput
-from arriero.person_names import check_person, list_skeletons
+from arriero.text.person_names import check_person, list_skeletons
 
 USUAL = [
     "ana",

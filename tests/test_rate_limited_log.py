@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from arriero.rate_limited_log import KINDS_MAX, LINES_MAX, WINDOW_SECONDS, RateLimitedLog, Repeats
+from arriero.system.rate_limited_log import KINDS_MAX, LINES_MAX, WINDOW_SECONDS, RateLimitedLog, Repeats
 
 
 def test_the_first_lines_of_a_kind_are_written_and_then_one_with_the_number_of_the_rest() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from arriero import InvalidInput, strict_json
-from arriero.codec import PAYLOAD_DEPTH_MAX, refuse_deep
-from arriero.strict_json import refuse_doubtful_json
+from arriero import (
+    InvalidInput,
+)
+from arriero.payloads import codec
+from arriero.payloads.codec import PAYLOAD_DEPTH_MAX, refuse_deep, refuse_doubtful_json
 
 DEEP = PAYLOAD_DEPTH_MAX
 FINE = [
@@ -143,7 +145,7 @@ def test_of_a_deep_text_only_the_beginning_is_measured(data: bytes, monkeypatch:
         measured.append(data)
         refuse_deep(data, what)
 
-    monkeypatch.setattr(strict_json, "refuse_deep", measure)
+    monkeypatch.setattr(codec, "refuse_deep", measure)
     with pytest.raises(InvalidInput, match="nested more than 100 levels deep"):
         refuse_doubtful_json(data, "the body")
     assert len(measured) == 1

@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 
 import arriero
 from arriero import Permanent, Transient
-from arriero.failure_location import (
-    find_frame_to_fix,
-    find_raising_frame,
-    format_labelled_location,
-    format_traceback,
-    is_expected,
-)
-from arriero.failures import CapturedTraceback, Frame, StepFailure, TaskFailure
-from arriero.traceback_capture import (
+from arriero.model.failures import CapturedTraceback, Frame, StepFailure, TaskFailure
+from arriero.system.traceback_capture import (
     ERRORS_MAX,
     FRAMES_MAX,
     FRAMES_OF_ONE_MAX,
     _mask_secrets,
     capture_stack,
     capture_traceback,
+)
+from arriero.text.format import (
+    find_frame_to_fix,
+    find_raising_frame,
+    format_labelled_location,
+    format_traceback,
+    is_expected,
 )
 
 HERE = "tests/test_traceback_capture.py"
@@ -77,7 +77,7 @@ def test_the_line_to_mend_is_the_users_innermost_one_where_a_library_raised() ->
 
 
 def test_frames_of_arriero_are_left_out_and_counted() -> None:
-    trace = traced(lambda: arriero.codec.encode(float("nan"), "x"))
+    trace = traced(lambda: arriero.payloads.codec.encode(float("nan"), "x"))
     assert {frame.file for frame in trace[0].frames} == {HERE}
     assert trace[0].left_out > 0
 

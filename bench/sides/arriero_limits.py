@@ -55,7 +55,7 @@ def make_app(part: str) -> App:
 
 
 async def limits(tasks: int, url: str) -> dict[str, float]:
-    """The figures of ``limits``: each part has a store of its own. A rate takes longer, so it gets half of the tasks."""
+    """The figures of ``model.agents``: each part has a store of its own. A rate takes longer, so it gets half of the tasks."""
     concurrent = await run_part("concurrent", tasks, url)
     keyed = await run_part("keyed", tasks, beside(url, 1))
     rate = await run_part("rate", tasks // 2, beside(url, 2))

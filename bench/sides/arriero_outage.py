@@ -13,9 +13,9 @@ import msgspec
 
 from arriero import Agent, App, Attempt, Transient, workflow
 from arriero.events import read_events
-from arriero.events.breaker import BreakerClosed, BreakerOpened
+from arriero.events.store import BreakerClosed, BreakerOpened
 from arriero.model import MICROSECONDS, TaskState
-from arriero.policies import Breaker
+from arriero.model.policies import Breaker
 from arriero.runtime.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

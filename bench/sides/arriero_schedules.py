@@ -6,11 +6,11 @@ import time
 import msgspec
 
 from arriero.model import Instant, later
-from arriero.policies import Supervision, TaskPolicy
-from arriero.processes import ProcessAbout
+from arriero.model.policies import Supervision, TaskPolicy
+from arriero.model.processes import ProcessAbout
+from arriero.model.schedules import DeclareSchedule, ScheduleDeclaration, Timing
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.schedule_runner import ScheduleRunner
-from arriero.schedules import DeclareSchedule, ScheduleDeclaration, Timing
 from arriero.store import open_store
 from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.state_store import StateStore

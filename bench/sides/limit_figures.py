@@ -29,7 +29,7 @@ class Commit(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """An attempt begins or ends. ``limits``: those it is counted under, with hashes of their keys."""
+    """An attempt begins or ends. ``model.agents``: those it is counted under, with hashes of their keys."""
 
     at: int  # microseconds
     begins: bool

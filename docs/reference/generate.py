@@ -21,11 +21,11 @@ from arriero.client.tasks import TaskSelector
 from arriero.config import SETTINGS, Setting, format_setting
 from arriero.metrics import FAMILIES
 from arriero.model import TaskState, Verb
+from arriero.model.verb_rules import VERB_RULES
 from arriero.server.application import build_application
 from arriero.server.calls import Caller
 from arriero.server.openapi import build_openapi
 from arriero.server.problems import PROBLEM_TYPES
-from arriero.verb_rules import VERB_RULES
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from arriero.store.masking import mask_url
+from arriero.text.escaping import mask_url
 
 from .turns import Life
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 
-from arriero.answers import Dispatch
 from arriero.cli.main import main
-from arriero.commands import Outcome
 from arriero.core import transitions
 from arriero.model import Instant, StepRow, StepState
+from arriero.model.answers import Dispatch
+from arriero.model.commands import Outcome
 from arriero.runtime import agent_host, attempt_run
 from arriero.runtime.hosted_agent import HostedAgent
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx2
 
-from arriero.testing.postgres.scratch import free_port
+from arriero.testing.postgres.binaries import free_port
 
 from .process import ServerProcess
 from .unavailable import Unavailable

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from arriero.testing.postgres.scratch import free_port
+from arriero.testing.postgres.binaries import free_port
 
 STARTS_MAX = 5  # another process may take the free port before the server does
 READY_SECONDS_MAX = 60.0  # a hint that the server hangs, not a measure

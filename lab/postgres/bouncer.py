@@ -10,8 +10,8 @@ from typing import Literal, Self
 from urllib.parse import quote
 
 from arriero.testing.postgres import cluster
+from arriero.testing.postgres.binaries import free_port, give, new_folder
 from arriero.testing.postgres.programs import NotInstalled, Program, ProgramFailed, Way, text_of, usual_way
-from arriero.testing.postgres.scratch import free_port, give, new_folder
 from arriero.testing.postgres.server import Server, login
 
 Mode = Literal["session", "transaction", "statement"]

@@ -18,7 +18,7 @@ from collections import deque
 from typing import Protocol, Self
 from urllib.parse import quote
 
-from arriero.testing.postgres.scratch import listener, port_of
+from arriero.testing.postgres.binaries import listener, port_of
 from arriero.testing.postgres.server import login
 
 from .faults import Action, Fault
@@ -84,7 +84,7 @@ class Proxy:
 
         Of a client's message the answer is lost, and it is certain that there was one: from the message on nothing
         goes back to the client any more, and it is cut off when the server is ready for the next request, or gone.
-        What the server said stands in the fault's ``answers``. After a server's message the cut comes at once.
+        What the server said stands in the fault's ``model.answers``. After a server's message the cut comes at once.
         Args: as ``cut_before``.
         """
         return self._arm("cut_after", when, nth, keep_server)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from arriero.audit.check import Violation
-from arriero.breakers import BreakerRow
 from arriero.inspection.facts import CountsRow
-from arriero.limits import AgentLimitsRow
 from arriero.model import MICROSECONDS, ConvoyRow, Instant, LeaseRow, LedgerRow, LedgerState, TailRow
-from arriero.schedules import DeclareSchedule, ScheduleApplied, ScheduleDeclaration, Timing
+from arriero.model.agents import AgentLimitsRow, BreakerRow
+from arriero.model.schedules import DeclareSchedule, ScheduleApplied, ScheduleDeclaration, Timing
 from arriero.store.quarantine import UNREADABLE
 from arriero.store.readable import name_row
 

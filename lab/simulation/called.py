@@ -16,7 +16,7 @@ from arriero.declare.attempt import Attempt, Undo
 from arriero.declare.steps import Agent
 from arriero.declare.workflows import workflow
 from arriero.errors import AgentRequestRefused, InDoubt
-from arriero.policies import Retry, Supervision
+from arriero.model.policies import Retry, Supervision
 
 from .gateways import NoAnswer
 

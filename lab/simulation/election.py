@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from arriero.audit.check import Violation
-from arriero.commands import EndByLimit, FreeTask, Recover
 from arriero.errors import StoreError
 from arriero.model import LeaseRow
+from arriero.model.commands import EndByLimit, FreeTask, Recover
 from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.memory import MemoryStore
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from arriero.answers import Submitted
 from arriero.audit.check import Violation
-from arriero.commands import OperateConvoy, Submit
 from arriero.core.convoy_verbs import list_allowed_convoy_verbs
 from arriero.declare.workflows import Workflow
 from arriero.errors import StoreError
 from arriero.events import EventOfConvoy, EventOfTurn, list_event_types
 from arriero.model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, TaskRow, TaskState, Turn, Verb
+from arriero.model.answers import Submitted
+from arriero.model.commands import OperateConvoy, Submit
 
 from .shop import IN_LINE, Tally
 from .store import SimulatedStore

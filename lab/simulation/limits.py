@@ -6,7 +6,7 @@ import msgspec
 
 from arriero.declare.limits import Concurrent, Limit, Rate, encode_policies
 from arriero.declare.steps import Agent
-from arriero.processes import ProcessAbout
+from arriero.model.processes import ProcessAbout
 
 SHARE = 0.3  # of the seeds with people
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from arriero.audit.check import Violation
-from arriero.breakers import BreakerRow
-from arriero.core.obsolete_rows import FENCE_FLOOR, KEPT_SECONDS, TERM_FLOOR
+from arriero.core.purging import FENCE_FLOOR, KEPT_SECONDS, TERM_FLOOR
 from arriero.model import Instant, LeaseRow, later
-from arriero.processes import ProcessAbout, ProcessRow
+from arriero.model.agents import BreakerRow
+from arriero.model.processes import ProcessAbout, ProcessRow
 
 if TYPE_CHECKING:
     from .world import World

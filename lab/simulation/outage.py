@@ -8,7 +8,7 @@ from arriero.client.app import App
 from arriero.declare.attempt import Attempt
 from arriero.declare.steps import Agent
 from arriero.declare.workflows import workflow
-from arriero.policies import Retry, Supervision
+from arriero.model.policies import Retry, Supervision
 
 from .faults import Faults
 from .shop import REMOTE

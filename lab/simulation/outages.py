@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from arriero.audit.check import Violation
 from arriero.events import read_events
-from arriero.events.breaker import BreakerAnswered, BreakerClosed, BreakerOpened, BreakerProbed
 from arriero.events.step import (
     CompensationDispatched,
     CompensationFailedEvent,
@@ -17,6 +16,7 @@ from arriero.events.step import (
     StepOpened,
     StepReopened,
 )
+from arriero.events.store import BreakerAnswered, BreakerClosed, BreakerOpened, BreakerProbed
 from arriero.events.task import TaskAssigned, TaskSubmitted
 from arriero.model import HistoryRow
 

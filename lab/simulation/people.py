@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arriero.audit.check import Violation
-from arriero.breakers import AgentVerb, BreakerRow
 from arriero.client import task_verbs
 from arriero.client.replies import Acknowledger, Replies
-from arriero.commands import Operate, OperateAgent
 from arriero.errors import InvalidInput, StoreError
 from arriero.model import Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
+from arriero.model.agents import AgentVerb, BreakerRow
+from arriero.model.commands import Operate, OperateAgent
 from arriero.store.contract import Purge, PurgeNamed
 
 from .store import SimulatedStore

@@ -12,7 +12,7 @@ import msgspec
 from arriero.declare.attempt import Attempt
 from arriero.declare.steps import Agent
 from arriero.declare.workflows import Workflow, workflow
-from arriero.policies import Retry, Supervision
+from arriero.model.policies import Retry, Supervision
 
 from .shop import left, look
 

@@ -19,9 +19,9 @@ from arriero.declare.attempt import Attempt, Undo
 from arriero.declare.steps import Agent
 from arriero.declare.workflows import Workflow, workflow
 from arriero.errors import AgentRequestRefused, Permanent, Transient
-from arriero.history_chain import payload_hash
+from arriero.events.base import payload_hash
 from arriero.model import HistoryRow
-from arriero.policies import Breaker, Supervision
+from arriero.model.policies import Breaker, Supervision
 from arriero.runtime.node import Node
 from arriero.runtime.ports import Ports
 from arriero.store.contract import CAPABILITY_SECRET, SECRET_BYTES

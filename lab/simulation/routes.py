@@ -10,7 +10,7 @@ from typing import Any
 from arriero.declare.attempt import Attempt, Undo
 from arriero.declare.steps import Agent
 from arriero.declare.workflows import Workflow, workflow
-from arriero.policies import Breaker, Retry, Supervision
+from arriero.model.policies import Breaker, Retry, Supervision
 
 from .shop import REMOTE
 

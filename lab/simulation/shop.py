@@ -14,7 +14,7 @@ from arriero.declare.attempt import Attempt, Undo
 from arriero.declare.steps import Agent
 from arriero.declare.workflows import Workflow, workflow
 from arriero.errors import Permanent, StepFailed, Transient
-from arriero.policies import Breaker, ConvoyPolicy, Retry, Supervision
+from arriero.model.policies import Breaker, ConvoyPolicy, Retry, Supervision
 
 from .faults import Faults
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from arriero.answers import Applied
-from arriero.commands import Advance, CommandOfAttempt, ExtendAttempt, Report, Reported, SaveCheckpoint
 from arriero.errors import StoreError
+from arriero.model.answers import Applied
+from arriero.model.commands import Advance, CommandOfAttempt, ExtendAttempt, Report, Reported, SaveCheckpoint
 from arriero.store.memory import MemoryStore
 
 from .election import Election

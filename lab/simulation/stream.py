@@ -11,10 +11,10 @@ import msgspec
 
 from arriero.audit.check import Violation
 from arriero.client.app import App
-from arriero.commands import Submit
 from arriero.declare.attempt import Attempt
 from arriero.declare.steps import Agent
 from arriero.declare.workflows import workflow
+from arriero.model.commands import Submit
 from arriero.runtime.settings import Settings
 
 from .faults import Faults

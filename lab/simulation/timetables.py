@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from arriero.answers import Refusal
 from arriero.audit.check import Violation
 from arriero.client.submission import SubmitOptions, build_submission
 from arriero.core.schedule_instants import is_run_of
 from arriero.core.schedules import build_fire, build_run, decide_rest
 from arriero.events import read_events
-from arriero.events.schedule import ScheduleAsked, ScheduleDecided, ScheduleDeclared, ScheduleRemoved
+from arriero.events.store import ScheduleAsked, ScheduleDecided, ScheduleDeclared, ScheduleRemoved
 from arriero.events.task import TaskSubmitted, TaskTerminal
 from arriero.model import MICROSECONDS, HistoryRow
-from arriero.schedules import (
+from arriero.model.answers import Refusal
+from arriero.model.schedules import (
     DeclareSchedule,
     OperateSchedule,
     Overlap,

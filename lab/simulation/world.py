@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from arriero.answers import Answer, Submitted
 from arriero.audit.check import (
     History,
     Violation,
@@ -24,21 +23,22 @@ from arriero.audit.export import encode_export, read_export
 from arriero.audit.payload_record import PayloadRecord, find_record_differences
 from arriero.client.app import App
 from arriero.client.submission import SubmitOptions, build_submission
-from arriero.commands import Submit
 from arriero.core.undo import list_open_compensations
 from arriero.declare.attempt import Attempt
 from arriero.declare.providers import group_agents
 from arriero.errors import MutilatedExport, StoreError
-from arriero.failures import read_task_failure
-from arriero.loops import drop_silently
 from arriero.model import HistoryRow, Instant, Loaded, StepRow, StepState, TaskRow, TaskState, Turn
-from arriero.processes import ProcessAbout
+from arriero.model.answers import Answer, Submitted
+from arriero.model.commands import Submit
+from arriero.model.failures import read_task_failure
+from arriero.model.processes import ProcessAbout
 from arriero.runtime.node import Node, NodePlan, NodeSession
 from arriero.runtime.ports import Ports
 from arriero.runtime.process_context import Substitutes
 from arriero.runtime.settings import Settings, check_roles
 from arriero.runtime.upkeep import Upkeep
 from arriero.store.memory import MemoryStore
+from arriero.system.loops import drop_silently
 
 from .bystanders import Bystanders, draw_bystanders
 from .called import CALLED

@@ -58,7 +58,7 @@ from .errors import (
     VerbRefused,
 )
 from .model import Json, ProcessState
-from .policies import Adaptive, Breaker, ConvoyPolicy, Duration, Retry, Supervision
+from .model.policies import Adaptive, Breaker, ConvoyPolicy, Duration, Retry, Supervision
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ else:
     _LOADED_WHEN_USED = {
         "Alert": "core.alerts",
         "DistributedMutex": "leases.mutex",
-        "Leadership": "leases.leadership",
+        "Leadership": "leases.mutex",
         "LedgerView": "client.ledger_handle",
         "guarded": "client.guarded",
         "guarded_sync": "client.guarded",

@@ -39,6 +39,12 @@ ArrieroError
 from datetime import timedelta
 from typing import Any, Literal
 
+
+def describe_install(extra: str) -> str:
+    """Returns the command that installs an extra, for an error."""
+    return f"run `pip install '.[{extra}]'` in a clone of arriero"
+
+
 Cause = Literal["permanent", "transient", "unknown", "expired"]
 RETRY_AFTER_SECONDS_MAX = 366 * 86_400.0  # a year: beyond it the service does not mean what it says
 

@@ -13,8 +13,8 @@ import caravan
 import pytest
 from processes import KILLED, balance, end_of, opened, run_to_the_end, run_until_killed, start
 
-from arriero.answers import Claimed
-from arriero.commands import Claim
+from arriero.model.answers import Claimed
+from arriero.model.commands import Claim
 from arriero.runtime.crash_points import CRASH_POINTS
 
 pytestmark = pytest.mark.acceptance

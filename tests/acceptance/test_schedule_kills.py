@@ -9,7 +9,7 @@ from processes import KILLED, end_of, opened, started
 
 from arriero.audit.check import History
 from arriero.events import read_events
-from arriero.events.schedule import ScheduleDecided
+from arriero.events.store import ScheduleDecided
 from arriero.model import MICROSECONDS
 
 pytestmark = pytest.mark.acceptance

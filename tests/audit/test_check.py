@@ -15,7 +15,7 @@ from core_history import NOON, SECOND, Change, Story, disagreements, everything
 from arriero.audit.check import CHECKED, Violation, check
 from arriero.audit.export import encode_export, encode_row, read_export
 from arriero.errors import MutilatedExport
-from arriero.history_chain import link_hash
+from arriero.events.base import link_hash
 from arriero.model import HistoryRow, Instant
 
 STORE = ""  # the stream of process starts and leases

@@ -7,8 +7,8 @@ from store_world import LEASE, TestClock, World, step
 from arriero.audit.check import check
 from arriero.core import writer
 from arriero.core.limits import LimitBook
-from arriero.limits import LimitPolicy, encode_limits
-from arriero.processes import ProcessAbout
+from arriero.model.agents import LimitPolicy, encode_limits
+from arriero.model.processes import ProcessAbout
 from arriero.store.memory import MemoryStore
 
 TWO = LimitPolicy(name="concurrent", kind="concurrent", most=2)

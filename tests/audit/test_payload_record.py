@@ -15,7 +15,7 @@ from arriero.audit.payload_record import (
     find_step_label,
     list_argument_versions,
 )
-from arriero.history_chain import payload_hash
+from arriero.events.base import payload_hash
 from arriero.model import EditRow, HistoryRow, LateAnswerRow, Loaded, StepKind, later
 from arriero.text.format import format_late_answer
 

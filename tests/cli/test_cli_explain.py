@@ -14,7 +14,7 @@ import pytest
 from cli_calls import APP, Call, Run, json_lines, order
 
 from arriero.errors import TaskFailed
-from arriero.escaping import escape_text
+from arriero.text.escaping import escape_text
 
 
 def explained(call: Call, task_id: str, *options: str) -> dict[str, list[dict[str, str]]]:

@@ -12,7 +12,7 @@ from cli_calls import Call, json_lines
 
 from arriero.audit.export import encode_export, read_export
 from arriero.cli import output
-from arriero.history_chain import START, link_hash
+from arriero.events.base import START, link_hash
 from arriero.model import HistoryRow
 
 

@@ -7,7 +7,7 @@ import pytest
 from cli_calls import Call, json_lines
 
 from arriero.cli import task
-from arriero.explain import elapsed
+from arriero.explain import past
 from arriero.model import Instant, TaskRow
 
 
@@ -158,11 +158,11 @@ def test_show_tells_the_time_that_a_task_waits_for_a_person_apart(sold: Call) ->
 def test_list_does_not_count_the_time_that_a_task_waited_for_a_person(
     sold: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elapsed, "SHORT_SECONDS", 0.0)  # as if they had taken long
+    monkeypatch.setattr(past, "SHORT_SECONDS", 0.0)  # as if they had taken long
 
-    def measure_task(self: elapsed.TaskTimes, task: TaskRow, now: Instant) -> elapsed.Elapsed:
-        return elapsed.Elapsed(2.1, 10_800.0)
+    def measure_task(self: past.TaskTimes, task: TaskRow, now: Instant) -> past.Elapsed:
+        return past.Elapsed(2.1, 10_800.0)
 
-    monkeypatch.setattr(elapsed.TaskTimes, "measure_task", measure_task)
+    monkeypatch.setattr(past.TaskTimes, "measure_task", measure_task)
     lines = sold("task", "list", "--state", "error").stdout.splitlines()
     assert all("2.1 s" in line for line in lines[1:])

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 from cli_calls import APP, Call, Run, order
 
-from arriero.escaping import escape_text
-from arriero.failures import TaskFailure
+from arriero.model.failures import TaskFailure
+from arriero.text.escaping import escape_text
 
 
 def bug_line() -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from arriero.audit.export import encode_export, read_export
 from arriero.errors import InvalidInput, MutilatedExport
-from arriero.history_chain import START, link_hash
+from arriero.events.base import START, link_hash
 from arriero.model import HistoryRow, Instant
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)

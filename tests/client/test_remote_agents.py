@@ -11,10 +11,10 @@ import pytest
 from runtime_world import QUICK, Machine, eventually, session_of, until, within
 
 from arriero import Agent, App, Attempt, Breaker, Permanent, StepFailed, Supervision, TaskCompensated, Undo, workflow
-from arriero.answers import Applied
 from arriero.client.remote_agents import RemoteAgents, RemoteReport, RemoteRequest
-from arriero.commands import AssignApp
 from arriero.errors import AgentRequestRefused, InvalidInput, UnreadableRow
+from arriero.model.answers import Applied
+from arriero.model.commands import AssignApp
 from arriero.runtime.settings import DEFAULT_ROLES, ROLES
 
 GATEWAY = ("http",)

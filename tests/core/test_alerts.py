@@ -28,8 +28,8 @@ from arriero.core.alerts import (
     sign_message,
 )
 from arriero.errors import InvalidInput
-from arriero.failures import CapturedError, CapturedTraceback, Frame
 from arriero.model import AlertRow, Instant
+from arriero.model.failures import CapturedError, CapturedTraceback, Frame
 
 KEY = bytes(range(24))
 LINE = Frame("shop/orders.py", 42, "fulfil", "total = prices['nix']")

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from arriero.commands import Operate
 from arriero.core.approvals import encode_request
 from arriero.model import Instant, Verb
+from arriero.model.commands import Operate
 
 OPERATE = Operate(actor="operator", verb=Verb.RESUBMIT, task_no=1, incarnation=1, by="ana", reason="why")
 # Fields that two persons who ask for the same may fill otherwise, or that are compared by themselves.

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arriero import Breaker, DefinitionError
-from arriero.breakers import BreakerRow, BreakerState, CallCounts
 from arriero.core.breaker import (
     BREAKER_MOVES,
     RETRY_AFTER_MAX,
@@ -29,6 +28,7 @@ from arriero.core.breaker import (
 )
 from arriero.errors import IllegalTransition
 from arriero.model import Instant, later
+from arriero.model.agents import BreakerRow, BreakerState, CallCounts
 
 NOON = Instant(1_700_000_000_000_000)
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN

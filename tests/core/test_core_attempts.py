@@ -6,7 +6,7 @@ from core_rows import NOW, step_row
 from arriero.core.attempts import find_latest_complete_by, has_expired, was_found_expired
 from arriero.events.step import AttemptReleased, StepExpired
 from arriero.model import StepState, later
-from arriero.policies import Retry, StepPolicy, Supervision, encode_policy
+from arriero.model.policies import Retry, StepPolicy, Supervision, encode_policy
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arriero import Agent, Attempt, Retry, Supervision, Undo
-from arriero.commands import BeginUndo, Hold, Process, PutDown
 from arriero.core.call_policy import resolve_call_policy
 from arriero.core.drive import build_new_step, decide_put_down, on_code_ended
 from arriero.core.replay import Raised, RequestedStep, Returned
 from arriero.core.task_run import build_no_code_failure
 from arriero.core.undo import build_idempotency_key
-from arriero.failures import TaskFailure
 from arriero.model import Instant, StepKind, StepRow, StepState, later
-from arriero.policies import StepPolicy
+from arriero.model.commands import BeginUndo, Hold, Process, PutDown
+from arriero.model.failures import TaskFailure
+from arriero.model.policies import StepPolicy
 
 remote = Agent("remote")
 STRICT = Supervision(attempts=7, rounds=2, then="hold")

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 import arriero
 from arriero import Agent, Attempt, Permanent, StepFailed, workflow
-from arriero.commands import (
+from arriero.core.drive import Came, Surroundings, decide_next_move, list_due_timers, list_pending_timers, sort_inbox
+from arriero.core.task_run import TaskRun
+from arriero.declare.workflows import Workflow
+from arriero.model import Instant, StepKind, StepRow, StepState, TaskState, later
+from arriero.model.commands import (
     BeginUndo,
     Compensate,
     Fired,
@@ -27,11 +31,7 @@ from arriero.commands import (
     RetryAsked,
     Succeeded,
 )
-from arriero.core.drive import Came, Surroundings, decide_next_move, list_due_timers, list_pending_timers, sort_inbox
-from arriero.core.task_run import TaskRun
-from arriero.declare.workflows import Workflow
-from arriero.failures import StepFailure
-from arriero.model import Instant, StepKind, StepRow, StepState, TaskState, later
+from arriero.model.failures import StepFailure
 from arriero.runtime.code import Code
 
 LINGER_SECONDS = 10.0

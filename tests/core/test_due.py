@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from core_rows import step_row, task_row
 
-from arriero.commands import Claim, Take
 from arriero.core.breaker_book import NOTHING_BARRED
 from arriero.core.due import (
     HEAD_START,
@@ -21,6 +20,7 @@ from arriero.core.due import (
     is_takeable,
 )
 from arriero.model import Instant, StepKind, StepState, TaskState, later
+from arriero.model.commands import Claim, Take
 
 NOON = Instant(1_700_000_000_000_000)
 

@@ -24,7 +24,7 @@ from arriero.core.lease import (
     release_lease,
 )
 from arriero.model import Instant, LeaseRow, Loaded, StepState, TaskState, later
-from arriero.processes import ProcessRow
+from arriero.model.processes import ProcessRow
 
 LOST, OTHER = 7, 8
 

@@ -12,8 +12,8 @@ from arriero.core.limits import (
     hash_keys,
     note_begun,
 )
-from arriero.limits import AgentLimitsRow, LimitPolicy, RateRow, encode_limit_keys, encode_limits
 from arriero.model import Instant, later
+from arriero.model.agents import AgentLimitsRow, LimitPolicy, RateRow, encode_limit_keys, encode_limits
 
 NOON = Instant(1_700_000_000_000_000)
 TWO = LimitPolicy(name="concurrent", kind="concurrent", most=2)

@@ -2,8 +2,8 @@
 
 from store_world import submission
 
-from arriero.answers import TOO_MANY_OPEN_TASKS
 from arriero.core.tokens import refuse_beyond_cap
+from arriero.model.answers import TOO_MANY_OPEN_TASKS
 
 
 def test_a_submission_is_refused_when_its_submitter_has_as_many_open_tasks_as_the_cap() -> None:

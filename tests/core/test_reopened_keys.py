@@ -5,8 +5,8 @@ from core_rows import step_row, task_row
 from arriero import Agent, Attempt, Concurrent
 from arriero.core.drive import build_reopened_step
 from arriero.core.replay import RequestedStep
-from arriero.limits import encode_limit_keys
 from arriero.model import StepKind, StepState
+from arriero.model.agents import encode_limit_keys
 
 
 def of_merchant(merchant: str) -> str:

@@ -21,8 +21,8 @@ import arriero
 from arriero import Agent, StepFailed, workflow
 from arriero.core.replay import Execution, Raised, RequestedStep, Returned, identify_step, replay
 from arriero.core.task_run import find_new_results
-from arriero.failures import TaskFailure
 from arriero.model import Loaded, StepKind, StepRow, StepState, later
+from arriero.model.failures import TaskFailure
 
 remote = Agent("remote")
 

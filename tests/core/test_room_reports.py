@@ -5,7 +5,7 @@ from core_rows import NOW
 
 from arriero.core.routing import AgentReport, SurveyedAgent, encode_reports, read_reports, survey_hosts
 from arriero.model import later
-from arriero.processes import ProcessAbout, ProcessRow
+from arriero.model.processes import ProcessAbout, ProcessRow
 
 ABOUT = ProcessAbout(app="shop", roles=("agents",), steps=(("payments", "charge"), ("payments", "refund")))
 

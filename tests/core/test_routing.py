@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arriero import Breaker
-from arriero.commands import NewStep, PlanUndo
 from arriero.core.routing import (
     HEALTH_MIN,
     INTERCHANGEABLE,
@@ -24,8 +23,9 @@ from arriero.core.routing import (
     stay_with_agent,
 )
 from arriero.core.undo import plan_undo
-from arriero.failures import TaskFailure
 from arriero.model import StepKind, TaskState
+from arriero.model.commands import NewStep, PlanUndo
+from arriero.model.failures import TaskFailure
 
 FAILURE = TaskFailure("step", "charge: declined")
 EU, US, OWN = Candidate(name="eu"), Candidate(name="us"), Candidate(name="own")

@@ -22,7 +22,7 @@ from arriero.core.schedule_instants import (
 from arriero.errors import InvalidInput
 from arriero.model import MICROSECONDS, Instant
 from arriero.model.instants import as_datetime, as_instant
-from arriero.schedules import Timing
+from arriero.model.schedules import Timing
 
 NOON = as_instant(datetime(2026, 11, 24, 12, tzinfo=UTC))
 HOUR = 3_600 * MICROSECONDS

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from arriero.core.schedules import LATE_SECONDS, DueDecision, build_run, decide_due
 from arriero.model import MICROSECONDS, Instant
-from arriero.policies import Supervision, TaskPolicy
-from arriero.schedules import (
+from arriero.model.policies import Supervision, TaskPolicy
+from arriero.model.schedules import (
     Overlap,
     ScheduleDeclaration,
     ScheduleRow,

@@ -5,7 +5,7 @@ from test_schedules import MINUTE, after, applied, declared, minutes_of
 
 from arriero.core.schedule_changes import ScheduleChange, change_schedule
 from arriero.core.schedules import decide_due
-from arriero.schedules import OperateSchedule, Overlap, ScheduleState, ScheduleVerb
+from arriero.model.schedules import OperateSchedule, Overlap, ScheduleState, ScheduleVerb
 
 
 def test_runs_that_a_pass_has_no_room_for_are_made_up_however_old_they_are_by_then() -> None:

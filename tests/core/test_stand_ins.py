@@ -2,9 +2,6 @@
 
 import pytest
 
-from arriero.answers import Refusal
-from arriero.breakers import AgentVerb, BreakerRow, BreakerState
-from arriero.commands import OperateAgent
 from arriero.core.alerts import build_alert, describe_shared_row, encode_alert, format_alert_line
 from arriero.core.breaker_verbs import operate_agent
 from arriero.core.lease import TERM_UNKNOWN, grant_lease
@@ -16,8 +13,18 @@ from arriero.core.stand_ins import (
     stand_in,
 )
 from arriero.errors import UnreadableRow
-from arriero.limits import AgentLimitsRow, LimitPolicy, RateRow, encode_limits
 from arriero.model import MICROSECONDS, Instant, LeaseRow, later
+from arriero.model.agents import (
+    AgentLimitsRow,
+    AgentVerb,
+    BreakerRow,
+    BreakerState,
+    LimitPolicy,
+    RateRow,
+    encode_limits,
+)
+from arriero.model.answers import Refusal
+from arriero.model.commands import OperateAgent
 from arriero.store.quarantine import alert
 
 NOW = Instant(1_700_000_000 * MICROSECONDS)

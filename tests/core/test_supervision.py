@@ -6,7 +6,6 @@ from core_rows import NOW, loaded, step_policy_text, step_row, task_policy_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.commands import BeginUndo, GaveUp, Hold, RetryAsked
 from arriero.core.supervision import (
     DELAY_SECONDS_MAX,
     attempt_delay,
@@ -23,9 +22,10 @@ from arriero.core.supervision import (
     read_step_policy,
 )
 from arriero.errors import DefinitionError
-from arriero.failures import StepFailure, TaskFailure
 from arriero.model import StepKind, StepRow, StepState, seconds_between
-from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy, encode_policy
+from arriero.model.commands import BeginUndo, GaveUp, Hold, RetryAsked
+from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy, encode_policy
 
 UNKNOWN = StepFailure("unknown", "boom")
 TRANSIENT = StepFailure("transient", "busy")

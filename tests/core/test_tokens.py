@@ -20,7 +20,7 @@ from arriero.core.tokens import (
 )
 from arriero.errors import InvalidInput
 from arriero.model import Instant, later
-from arriero.tokens import NewToken, TokenRow
+from arriero.model.tokens import NewToken, TokenRow
 
 NOON = Instant(1_700_000_000_000_000)
 PARTS = build_parts(bytes(range(8)), bytes(range(32)))

@@ -8,7 +8,6 @@ from core_rows import loaded, step_policy_text, step_row, task_policy_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.commands import Compensate, Hold, NewStep, NextUndo, PlanUndo
 from arriero.core.supervision import may_have_happened
 from arriero.core.undo import (
     build_idempotency_key,
@@ -19,8 +18,9 @@ from arriero.core.undo import (
     may_undo_go_on,
     plan_undo,
 )
-from arriero.failures import StepFailure, TaskFailure
 from arriero.model import Loaded, StepKind, StepRow, StepState, TaskState, UndoContext
+from arriero.model.commands import Compensate, Hold, NewStep, NextUndo, PlanUndo
+from arriero.model.failures import StepFailure, TaskFailure
 
 WHY = TaskFailure("step", "no", "charge", "declined")
 FAILURE = msgspec.json.encode(WHY).decode()

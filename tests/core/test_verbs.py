@@ -18,17 +18,17 @@ from core_rows import (
     undo_row,
 )
 
-from arriero.commands import Compensate, Operate
 from arriero.core.changes import Change, Refused
 from arriero.core.undo import build_idempotency_key, decide_next_undo
 from arriero.core.verb_guards import list_allowed_verbs, list_possible_verbs, list_steps_to_redo
 from arriero.core.verb_preview import find_verb_refusal
 from arriero.core.verbs import operate
-from arriero.failures import StepFailure, TaskFailure
-from arriero.history_chain import payload_hash
+from arriero.events.base import payload_hash
 from arriero.model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
-from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
-from arriero.verb_rules import VERB_RULES
+from arriero.model.commands import Compensate, Operate
+from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy
+from arriero.model.verb_rules import VERB_RULES
 
 LATER = later(NOW, 100)
 

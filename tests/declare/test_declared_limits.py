@@ -10,7 +10,7 @@ import pytest
 from arriero import Agent, Attempt, Concurrent, DefinitionError, Rate
 from arriero.core.drive import KeyFunctionFailed, compute_limit_keys
 from arriero.declare.limits import Limit, encode_policies
-from arriero.limits import read_limits
+from arriero.model.agents import read_limits
 
 
 def agent(*limits: Limit) -> Agent:

@@ -5,9 +5,8 @@ import pytest
 from core_rows import NOW as NOON
 from core_rows import step_row
 
-from arriero.breakers import BreakerRow, BreakerState
 from arriero.events import HistoryNames
-from arriero.events.breaker import (
+from arriero.events.store import (
     AgentPaused,
     AgentResumed,
     BreakerAnswered,
@@ -20,6 +19,7 @@ from arriero.events.breaker import (
 from arriero.explain.agents import describe_wait_behind_breaker, diagnose_breakers
 from arriero.inspection.attempts import Requests
 from arriero.model import Instant, later
+from arriero.model.agents import BreakerRow, BreakerState
 
 NOW = Instant(later(Instant(NOON), 300))
 OPEN = BreakerRow(

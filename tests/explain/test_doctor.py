@@ -25,7 +25,7 @@ from arriero.explain.doctor import (
 )
 from arriero.inspection.facts import FileFacts
 from arriero.model import AlertRow, Instant, TaskState, later
-from arriero.processes import ProcessAbout, ProcessRow
+from arriero.model.processes import ProcessAbout, ProcessRow
 from arriero.store.contract import QueueSurvey, Survey
 
 FINE_VERSIONS = Versions("1.0", "3.13.1", SQLITE_FIXED)

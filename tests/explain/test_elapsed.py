@@ -7,7 +7,7 @@ import pytest
 from core_events import whole
 from core_rows import NOW, step_row, task_row
 
-from arriero.explain.elapsed import Elapsed, TaskTimes
+from arriero.explain.past import Elapsed, TaskTimes
 from arriero.model import HistoryRow, Instant, later
 
 HOUR = 3600.0

@@ -5,9 +5,9 @@ from core_rows import step_row
 
 from arriero.explain.agents import describe_wait_for_limit, diagnose_limits
 from arriero.inspection.attempts import Requests
-from arriero.limits import AgentLimitsRow, LimitPolicy, LimitsInUse, RateRow, encode_limit_keys, encode_limits
 from arriero.model import Instant, StepRow, StepState, later
-from arriero.processes import ProcessAbout, ProcessRow
+from arriero.model.agents import AgentLimitsRow, LimitPolicy, LimitsInUse, RateRow, encode_limit_keys, encode_limits
+from arriero.model.processes import ProcessAbout, ProcessRow
 
 NOW = Instant(100_000_000)
 RATE = LimitPolicy(name="calls", kind="rate", most=1, per=60.0, is_keyed=True)

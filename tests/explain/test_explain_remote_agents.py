@@ -5,11 +5,11 @@ from core_rows import NOW, loaded, step_row
 
 from arriero.core.routing import AgentReport, encode_reports
 from arriero.explain.outages import diagnose_attempts
-from arriero.explain.remote_agents import NOBODY_ASKS
+from arriero.explain.requests import NOBODY_ASKS
 from arriero.explain.task import explain
 from arriero.inspection.attempts import AttemptSurvey, Requests
 from arriero.model import Instant, StepState, later
-from arriero.processes import ProcessAbout, ProcessRow
+from arriero.model.processes import ProcessAbout, ProcessRow
 
 FAR_PAST = later(NOW, -600)
 

@@ -6,7 +6,7 @@ from core_rows import NOW, loaded, step_row
 from arriero.core.routing import INTERCHANGEABLE, PINNED, AgentReport, encode_reports
 from arriero.explain.task import explain
 from arriero.model import StepKind, StepRow, StepState, later
-from arriero.processes import ProcessAbout, ProcessRow
+from arriero.model.processes import ProcessAbout, ProcessRow
 
 GROUP = tuple(("payments", name, 1.0, 0) for name in ("payments", "payments-eu"))
 FAR_PAST = later(NOW, -600)

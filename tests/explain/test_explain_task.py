@@ -14,9 +14,9 @@ from arriero.core.verb_guards import list_allowed_verbs, list_possible_verbs
 from arriero.explain.available_actions import AvailableAction
 from arriero.explain.task import Explanation, explain
 from arriero.explain.task_situation import Reason
-from arriero.failures import StepFailure
 from arriero.model import AlertRow, HistoryRow, Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
-from arriero.processes import ProcessAbout, ProcessRow
+from arriero.model.failures import StepFailure
+from arriero.model.processes import ProcessAbout, ProcessRow
 
 PAST, FAR_PAST, FUTURE = later(NOW, -2), later(NOW, -600), later(NOW, 90)
 UNDER_WAY = (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING)

@@ -5,7 +5,7 @@ import pytest
 from arriero.core.tokens import build_row, revoke_token
 from arriero.explain.doctor_server import diagnose_address, diagnose_tokens
 from arriero.model import Instant
-from arriero.tokens import NewToken, TokenRow
+from arriero.model.tokens import NewToken, TokenRow
 
 NOON = Instant(1_700_000_000_000_000)
 DAY = 86_400.0

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from core_rows import NOW, step_policy_text, step_row, task_row
 
-from arriero.commands import GaveUp, RetryAsked
-from arriero.escaping import escape_text
 from arriero.explain.failure_lines import describe_failed_attempt, describe_held_task, describe_lost_attempt
-from arriero.failures import CapturedError, Frame, StepFailure, TaskFailure
 from arriero.model import StepKind, StepRow, StepState, TaskState, later
+from arriero.model.commands import GaveUp, RetryAsked
+from arriero.model.failures import CapturedError, Frame, StepFailure, TaskFailure
+from arriero.text.escaping import escape_text
 
 LINE = Frame("shop/bank.py", 12, "charge", "reply = client.get(url)")
 REFUSED = StepFailure("transient", "connection refused", "refused", trace=(CapturedError("Transient", (LINE,)),))

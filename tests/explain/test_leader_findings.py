@@ -2,9 +2,9 @@
 
 from test_doctor import NOW, ago, process, survey
 
-from arriero.explain.leases import diagnose_leader
+from arriero.explain.doctor_server import diagnose_leader
 from arriero.model import Instant
-from arriero.processes import LeaderSurvey
+from arriero.model.processes import LeaderSurvey
 
 LEADER = LeaderSurvey(NOW, "host-7-ab", 12, ago(65), Instant(NOW + 4_200_000))
 NEVER = (0, None)

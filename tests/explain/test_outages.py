@@ -23,10 +23,10 @@ from arriero.explain.outages import (
     measure_agents,
     summarize_failures,
 )
-from arriero.failures import StepFailure
 from arriero.inspection.attempts import AttemptEnd, AttemptSurvey, Requests, Retrying
 from arriero.model import Instant, later, seconds_between
-from arriero.processes import ProcessAbout, ProcessRow
+from arriero.model.failures import StepFailure
+from arriero.model.processes import ProcessAbout, ProcessRow
 
 NOW = Instant(1_700_000_000_000_000)
 REFUSED = StepFailure("transient", "connection refused")

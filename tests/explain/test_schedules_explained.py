@@ -9,7 +9,7 @@ from core_history import everything
 from msgspec.structs import replace
 
 from arriero.events import HistoryNames, read_events
-from arriero.events.schedule import EventOfSchedule, ScheduleDecided
+from arriero.events.store import EventOfSchedule, ScheduleDecided
 from arriero.explain.schedules import (
     describe_run,
     diagnose_schedules,
@@ -19,7 +19,7 @@ from arriero.explain.schedules import (
 )
 from arriero.model import MICROSECONDS, Instant, later
 from arriero.model.instants import as_instant
-from arriero.schedules import Overlap, ScheduleDeclaration, ScheduleRow, ScheduleState, Timing, encode_declaration
+from arriero.model.schedules import Overlap, ScheduleDeclaration, ScheduleRow, ScheduleState, Timing, encode_declaration
 from arriero.text.format import format_period, format_timing
 
 MADRID = "Europe/Madrid"

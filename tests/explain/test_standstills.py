@@ -14,9 +14,9 @@ from arriero.explain.standstills import (
     is_worth_saying,
     read_standstill,
 )
-from arriero.failures import CapturedError, Frame
 from arriero.model import StepRow, later
-from arriero.processes import ProcessAbout
+from arriero.model.failures import CapturedError, Frame
+from arriero.model.processes import ProcessAbout
 
 TRACE = (CapturedError("the event loop stood still", (Frame("shop/steps.py", 12, "charge", "time.sleep(5)"),)),)
 WITHIN = 30.0  # of core_rows' policy

@@ -9,7 +9,7 @@ from core_events import OF_TASK_STREAMS, whole
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.explain.timeline import IncarnationStart, TimelineEntry, format_timeline
+from arriero.explain.past import IncarnationStart, TimelineEntry, format_timeline
 from arriero.model import HistoryRow, Instant, Verb
 from lab.simulation.world import World
 

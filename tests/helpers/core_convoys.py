@@ -9,7 +9,8 @@ from core_history import FAILURE, LEASE, LIMIT, Commit, Event, Story, Town, requ
 from core_history import policy as step_policy
 
 from arriero.audit.check import History, find_convoy_differences, find_differences
-from arriero.commands import (
+from arriero.model import ConvoyOverrides, ConvoyVerb, Verb
+from arriero.model.commands import (
     Advance,
     Claim,
     Compensate,
@@ -22,9 +23,8 @@ from arriero.commands import (
     Process,
     Succeeded,
 )
-from arriero.failures import TaskFailure
-from arriero.model import ConvoyOverrides, ConvoyVerb, Verb
-from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
+from arriero.model.failures import TaskFailure
+from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
 
 GAP_WITHIN = 30.0
 

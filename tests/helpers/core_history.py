@@ -12,11 +12,14 @@ from typing import Any
 import msgspec
 from core_schedules import live_through_a_schedule
 
-from arriero.answers import APPROVAL_NEEDED, Answer, BreakerApplied, Claimed, Refusal, Submitted, Taken
 from arriero.audit.check import History as Fold
 from arriero.audit.check import find_differences
-from arriero.breakers import AgentVerb
-from arriero.commands import (
+from arriero.declare.probe import mark_probe
+from arriero.events.base import START, link_hash
+from arriero.model import STEP_BITS, HistoryRow, Instant, StepKind, TaskRow, TaskState, Verb, later
+from arriero.model.agents import AgentVerb, LimitPolicy, encode_limits
+from arriero.model.answers import APPROVAL_NEEDED, Answer, BreakerApplied, Claimed, Refusal, Submitted, Taken
+from arriero.model.commands import (
     Advance,
     AnyCommand,
     AssignApp,
@@ -54,13 +57,9 @@ from arriero.commands import (
     Take,
     TripBreaker,
 )
-from arriero.declare.probe import mark_probe
-from arriero.failures import StepFailure, TaskFailure
-from arriero.history_chain import START, link_hash
-from arriero.limits import LimitPolicy, encode_limits
-from arriero.model import STEP_BITS, HistoryRow, Instant, StepKind, TaskRow, TaskState, Verb, later
-from arriero.policies import Breaker, Retry, StepPolicy, Supervision, TaskPolicy
-from arriero.processes import ProcessAbout
+from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.policies import Breaker, Retry, StepPolicy, Supervision, TaskPolicy
+from arriero.model.processes import ProcessAbout
 from arriero.store.contract import SUPERVISOR_LEASE, Purge
 from arriero.store.memory import MemoryStore
 

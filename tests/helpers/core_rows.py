@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from arriero.failures import StepFailure, TaskFailure
 from arriero.model import STEP_OPEN, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
-from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy, UndoOnDoubt
+from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy, UndoOnDoubt
 
 NOW = Instant(1_000_000_000_000)
 

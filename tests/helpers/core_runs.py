@@ -8,8 +8,8 @@ from core_rows import NOW, step_row
 
 from arriero.core.replay import Execution, Raised, RequestedStep, Returned, build_step_exception, identify_step, replay
 from arriero.declare.workflows import Workflow
-from arriero.failures import StepFailure, TaskFailure
 from arriero.model import StepKind, StepRow, StepState, later
+from arriero.model.failures import StepFailure, TaskFailure
 
 Replay = Callable[..., tuple[list[RequestedStep], TaskFailure | None]]
 

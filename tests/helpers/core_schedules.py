@@ -7,8 +7,8 @@ import msgspec
 
 from arriero.core.schedules import build_run, decide_due
 from arriero.model import MICROSECONDS, Instant
-from arriero.policies import Supervision, TaskPolicy
-from arriero.schedules import (
+from arriero.model.policies import Supervision, TaskPolicy
+from arriero.model.schedules import (
     DeclareSchedule,
     FireSchedule,
     OperateSchedule,

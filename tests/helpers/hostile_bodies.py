@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 from arriero import App, workflow
-from arriero.codec import PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX
+from arriero.payloads.codec import PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX
 
 
 @workflow

@@ -23,7 +23,7 @@ Answer = tuple[int, dict[str, str], Any] | bytes
 class Program:
     """The program of an Agent.
 
-    ``answers``: what it says, one after the other; the last one for all that follow. Bytes are sent as they are, and then the
+    ``model.answers``: what it says, one after the other; the last one for all that follow. Bytes are sent as they are, and then the
     connection is closed. ``meanwhile``: what it does with each request before it answers.
     """
 

@@ -12,8 +12,8 @@ import pytest
 from arriero import App, Workflow, testing
 from arriero.audit.check import History, find_convoy_differences, find_differences
 from arriero.audit.payload_record import PayloadRecord, find_record_differences
-from arriero.commands import AnyCommand
 from arriero.declare.steps import Agent
+from arriero.model.commands import AnyCommand
 from arriero.runtime.node import NodeSession
 from arriero.runtime.settings import Settings
 from arriero.store.sqlite.store import SqliteStore

@@ -12,10 +12,10 @@ from arriero.audit.check import (
 )
 from arriero.audit.export import encode_export, read_export
 from arriero.audit.payload_record import PayloadRecord, find_record_differences
-from arriero.breakers import BreakerRow
 from arriero.events import ERASED
-from arriero.history_chain import START, fits_link
+from arriero.events.base import START, fits_link
 from arriero.model import STEP_OPEN, TASK_OPEN, HistoryRow, Loaded, StepKind, StepState, TaskRow, TaskState
+from arriero.model.agents import BreakerRow
 from arriero.store.state_store import StateStore
 
 TASKS_MAX = 100_000

@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
-from arriero.answers import Answer, Applied, Claimed, Dispatch, Refusal, Submitted, Taken
-from arriero.commands import (
+from arriero.events.base import START, fits_link
+from arriero.model import STEP_BITS, Instant, Loaded, StepKind, StepRow, TaskRow, later
+from arriero.model.answers import Answer, Applied, Claimed, Dispatch, Refusal, Submitted, Taken
+from arriero.model.commands import (
     Advance,
     AnyCommand,
     Claim,
@@ -26,10 +28,8 @@ from arriero.commands import (
     Succeeded,
     Take,
 )
-from arriero.failures import StepFailure, TaskFailure
-from arriero.history_chain import START, fits_link
-from arriero.model import STEP_BITS, Instant, Loaded, StepKind, StepRow, TaskRow, later
-from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
+from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.state_store import StateStore
 

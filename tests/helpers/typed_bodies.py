@@ -15,7 +15,7 @@ import msgspec
 import pydantic
 
 from arriero import App, workflow
-from arriero.codec import encode
+from arriero.payloads.codec import encode
 
 
 class Colour(Enum):

@@ -9,7 +9,7 @@ from postgres_servers import database, emptied
 from store_world import submission
 
 from arriero.errors import AppCollision
-from arriero.processes import ProcessAbout
+from arriero.model.processes import ProcessAbout
 from arriero.store.postgres.store import PostgresStore
 
 PATIENCE = 60.0

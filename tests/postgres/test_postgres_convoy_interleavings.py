@@ -21,10 +21,20 @@ from store_checks import broken_links, disagreements, history_violations
 from store_world import FAILED, NOON, TestClock, submission
 from test_postgres_interleavings import FIRST, HOLDER, Asked, applied, claim_of, prepared
 
-from arriero.answers import Applied, Claimed, ConvoyApplied, Refusal, Submitted
-from arriero.commands import Advance, AnyCommand, Compensate, HandOver, Hold, Operate, OperateConvoy, Process, Submit
 from arriero.model import ConvoyVerb, Instant, TaskRow, TaskState, Verb, later
-from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
+from arriero.model.answers import Applied, Claimed, ConvoyApplied, Refusal, Submitted
+from arriero.model.commands import (
+    Advance,
+    AnyCommand,
+    Compensate,
+    HandOver,
+    Hold,
+    Operate,
+    OperateConvoy,
+    Process,
+    Submit,
+)
+from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
 from arriero.store.contract import Busy
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres import submitting

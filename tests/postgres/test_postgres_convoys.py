@@ -17,12 +17,12 @@ from store_world import FAILED, KNOWN, NOON, OTHERWISE, TestClock, World, submis
 from test_postgres_plans import Explaining, faults
 
 from arriero import Agent, App, Attempt, InvalidInput, TransactionConflict, workflow
-from arriero.answers import Applied, Claimed, ConvoyApplied, Refusal, Submitted
-from arriero.commands import Advance, HandOver, Hold, Operate, OperateConvoy, Process, Submit
 from arriero.core import transitions
 from arriero.core.placement import Spot, build_first_convoy, build_first_tail, needs_convoy
 from arriero.model import ConvoyRow, ConvoyState, ConvoyVerb, Instant, StatusRow, TailRow, TaskRow, Verb
-from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
+from arriero.model.answers import Applied, Claimed, ConvoyApplied, Refusal, Submitted
+from arriero.model.commands import Advance, HandOver, Hold, Operate, OperateConvoy, Process, Submit
+from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
 from arriero.store.contract import Busy, ConvoyLoaded
 from arriero.store.postgres.store import PostgresStore
 

@@ -10,9 +10,9 @@ from postgres_servers import database, emptied, server
 from store_checks import broken_links, disagreements, history_violations
 from store_world import TestClock, World, step, submission
 
-from arriero.answers import Applied, Refusal, Submitted
 from arriero.errors import StoreError
 from arriero.model import StepState
+from arriero.model.answers import Applied, Refusal, Submitted
 from arriero.store.contract import Busy
 from arriero.store.postgres import connect_pauses, lanes
 from arriero.store.postgres import session as session_module

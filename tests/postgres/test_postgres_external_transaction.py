@@ -38,7 +38,7 @@ from store_world import NOON, submission
 from arriero import Agent, App, Attempt, InvalidInput, StoreError, TransactionConflict, workflow
 from arriero.audit.check import check
 from arriero.core import transitions
-from arriero.history_chain import START, fits_link, link_hash
+from arriero.events.base import START, fits_link, link_hash
 from arriero.model import Instant
 from arriero.runtime.settings import Settings
 from arriero.store.postgres.store import PostgresStore

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from postgres_servers import server, worker
 
-from arriero.answers import Claimed
-from arriero.commands import Claim
 from arriero.model import Instant, later
+from arriero.model.answers import Claimed
+from arriero.model.commands import Claim
 from arriero.store.postgres import context
 from arriero.store.postgres.context import DEAD_A_LOOK, DEAD_FEW, LOOKS_MAX, SLACK, Frontier
 from arriero.store.postgres.pipeline import PendingAnswer

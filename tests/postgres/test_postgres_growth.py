@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 from postgres_servers import server, worker
 
-from arriero.answers import Applied, Claimed, Submitted, Taken
-from arriero.commands import Claim, ClaimShare, Take
 from arriero.model import Instant, StepState, TaskState
+from arriero.model.answers import Applied, Claimed, Submitted, Taken
+from arriero.model.commands import Claim, ClaimShare, Take
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, Purge
 from arriero.store.postgres import task_rows
 from arriero.store.postgres.session import Statements, Transaction

@@ -9,10 +9,10 @@ import pytest
 from postgres_servers import database, emptied
 from store_world import TestClock, World, step, submission
 
-from arriero.answers import Applied, Claimed, Refusal, Submitted
-from arriero.commands import Claim
 from arriero.errors import ArrieroError, InvalidInput
 from arriero.model import MICROSECONDS
+from arriero.model.answers import Applied, Claimed, Refusal, Submitted
+from arriero.model.commands import Claim
 from arriero.store import committer
 from arriero.store.contract import Busy
 from arriero.store.postgres import lanes

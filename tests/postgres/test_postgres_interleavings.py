@@ -35,9 +35,24 @@ from store_world import (
     submission,
 )
 
-from arriero.answers import Applied, Claimed, Submitted, Taken
-from arriero.breakers import AgentVerb, BreakerRow
-from arriero.commands import (
+from arriero.core.purging import KEPT_SECONDS
+from arriero.model import (
+    AlertRow,
+    EditRow,
+    HistoryRow,
+    Instant,
+    LateAnswerRow,
+    LeaseHolder,
+    LeaseRow,
+    Loaded,
+    StepRow,
+    TaskRow,
+    Verb,
+    later,
+)
+from arriero.model.agents import AgentVerb, BreakerRow
+from arriero.model.answers import Applied, Claimed, Submitted, Taken
+from arriero.model.commands import (
     Advance,
     AnyCommand,
     BeginUndo,
@@ -54,21 +69,6 @@ from arriero.commands import (
     Reported,
     Submit,
     Take,
-)
-from arriero.core.obsolete_rows import KEPT_SECONDS
-from arriero.model import (
-    AlertRow,
-    EditRow,
-    HistoryRow,
-    Instant,
-    LateAnswerRow,
-    LeaseHolder,
-    LeaseRow,
-    Loaded,
-    StepRow,
-    TaskRow,
-    Verb,
-    later,
 )
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded
 from arriero.store.engine import processes

@@ -8,10 +8,10 @@ import pytest
 from postgres_servers import server
 from test_postgres_plans import Explaining, Grown, faults
 
-from arriero.answers import Claimed, Taken
-from arriero.commands import Claim, Take
-from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
-from arriero.processes import ProcessAbout
+from arriero.model.agents import LimitPolicy, encode_limit_keys, encode_limits
+from arriero.model.answers import Claimed, Taken
+from arriero.model.commands import Claim, Take
+from arriero.model.processes import ProcessAbout
 from bench.growth import AGENT, LEASE_SECONDS, NAMES, WORKFLOW, new_step, submission
 
 OF_ONE_KEY = 25_000

@@ -9,9 +9,9 @@ from postgres_servers import database, emptied
 from store_checks import broken_links, disagreements, history_violations
 from store_world import ALL, TASK_POLICY, step, submission
 
-from arriero.answers import Applied, Claimed, Taken
-from arriero.commands import Advance, Claim, PutDown, Take
 from arriero.model import Instant, Loaded, TaskState
+from arriero.model.answers import Applied, Claimed, Taken
+from arriero.model.commands import Advance, Claim, PutDown, Take
 from arriero.store.postgres.store import PostgresStore
 
 PROCESSES = 4

@@ -7,7 +7,7 @@ import pytest
 from postgres_servers import database, emptied
 from store_world import submission
 
-from arriero.answers import TOO_MANY_OPEN_TASKS, Refusal, Submitted
+from arriero.model.answers import TOO_MANY_OPEN_TASKS, Refusal, Submitted
 from arriero.store.postgres.lanes import ENGINE
 from arriero.store.postgres.session import Statements
 from arriero.store.postgres.store import PostgresStore

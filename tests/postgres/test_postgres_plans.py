@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from postgres_servers import server, worker
 
-from arriero.answers import Refusal, Submitted
-from arriero.commands import HandOver, Process, Take
 from arriero.model import StepRow, TaskRow
+from arriero.model.answers import Refusal, Submitted
+from arriero.model.commands import HandOver, Process, Take
 from arriero.store import columns
 from arriero.store.postgres import ledger_rows, submitting, task_rows
 from arriero.store.postgres.columns import Write

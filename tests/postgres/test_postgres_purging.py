@@ -12,9 +12,9 @@ from store_world import TestClock, World, submission
 from test_postgres_convoys import PATIENCE, SOMEBODY_WAITS, until
 
 from arriero import TransactionConflict
-from arriero.answers import Submitted
-from arriero.commands import Operate, Process, Report
 from arriero.model import Verb
+from arriero.model.answers import Submitted
+from arriero.model.commands import Operate, Process, Report
 from arriero.store.contract import Busy, PurgeNamed
 from arriero.store.engine.transactions import Lane
 from arriero.store.engine.upkeep import NamedRows, purge_named

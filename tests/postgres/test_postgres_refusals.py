@@ -16,8 +16,8 @@ from store_world import TestClock, World, step, submission
 from waiting import call_until_answered, wait_until_async
 
 from arriero import Agent, App, ArrieroError, Attempt, InvalidInput, SchemaOutdated, StoreError, workflow
-from arriero.answers import Applied, Submitted
 from arriero.cli.main import commands
+from arriero.model.answers import Applied, Submitted
 from arriero.store import open_store
 from arriero.store.contract import Purge
 from arriero.store.postgres import connect_pauses

@@ -15,7 +15,7 @@ from postgres_servers import as_role, server, worker
 from store_checks import broken_links, disagreements, history_violations
 
 from arriero import Agent, App, Attempt, Entry, Permanent, StoreError, TaskFailed, Undo, workflow
-from arriero.codec import PAYLOAD_BYTES_MAX
+from arriero.payloads.codec import PAYLOAD_BYTES_MAX
 from arriero.server.cursors import open_cursors
 from arriero.server.problems import Problem
 from arriero.store import schema_of

@@ -9,7 +9,7 @@ from store_world import submission
 from test_postgres_plans import Executed, Explaining
 
 from arriero.model import MICROSECONDS
-from arriero.schedules import DeclareSchedule, Overlap, ScheduleDeclaration, Timing
+from arriero.model.schedules import DeclareSchedule, Overlap, ScheduleDeclaration, Timing
 from arriero.store import schema_of
 from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.postgres import migrating

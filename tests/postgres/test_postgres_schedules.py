@@ -7,9 +7,9 @@ from core_schedules import POLICY, fire_command
 from postgres_servers import database, emptied
 from store_world import TestClock
 
-from arriero.answers import Submitted
 from arriero.model import MICROSECONDS
-from arriero.schedules import DeclareSchedule, Overlap, ScheduleApplied, ScheduleDeclaration, Timing
+from arriero.model.answers import Submitted
+from arriero.model.schedules import DeclareSchedule, Overlap, ScheduleApplied, ScheduleDeclaration, Timing
 from arriero.store.contract import SUPERVISOR_LEASE, Busy
 from arriero.store.postgres.store import PostgresStore
 

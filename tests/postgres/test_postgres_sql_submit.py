@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from store_checks import broken_links, disagreements, history_violations
 
 from arriero import Agent, App, Attempt, InvalidInput, Supervision, TaskFailed, workflow
-from arriero.policies import SECONDS_MAX, TaskPolicy
+from arriero.model.policies import SECONDS_MAX, TaskPolicy
 from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres.binaries import binaries_of
 

@@ -13,7 +13,7 @@ from store_world import TestClock, World, step, submission
 from waiting import HangLimit, call_until_answered, wait_until_async
 
 from arriero import Agent, App, Attempt, OutcomeUnknown, StoreError, workflow
-from arriero.answers import Applied, Submitted
+from arriero.model.answers import Applied, Submitted
 from arriero.store.contract import Unanswered
 from arriero.store.postgres import connect_pauses, lanes
 from arriero.store.postgres import session as session_module

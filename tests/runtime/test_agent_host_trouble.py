@@ -11,9 +11,9 @@ from runtime_world import Write, around_commits, session_in
 
 import arriero
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, TaskCompensated, testing, workflow
-from arriero.answers import Answer, Taken
-from arriero.commands import Advance, AnyCommand, Claim, Take
 from arriero.model import Loaded, StepState
+from arriero.model.answers import Answer, Taken
+from arriero.model.commands import Advance, AnyCommand, Claim, Take
 from arriero.runtime.ports import SystemPorts
 from arriero.store.contract import Busy
 

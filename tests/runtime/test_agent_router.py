@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from arriero import Agent, Breaker
-from arriero.breakers import BreakerRow, BreakerState
-from arriero.commands import NewStep
 from arriero.core.routing import INTERCHANGEABLE, PINNED, AgentReport, encode_reports
 from arriero.model import Instant, StepKind, later
-from arriero.processes import ProcessAbout, ProcessRow
+from arriero.model.agents import BreakerRow, BreakerState
+from arriero.model.commands import NewStep
+from arriero.model.processes import ProcessAbout, ProcessRow
 from arriero.runtime.agent_router import SIBLING_SECONDS, AgentRouter
 from arriero.runtime.call_monitor import CallCounter, CallWindow, EndedCall
 from arriero.runtime.hosted_agent import HostedAgent

@@ -23,12 +23,12 @@ from runtime_world import until, within
 from arriero.core.alert_groups import WINDOW_SECONDS_MAX
 from arriero.core.alerts import Alert
 from arriero.errors import DefinitionError, InvalidInput, StoreError
-from arriero.escaping import escape_text
 from arriero.model import AlertRow, Instant, later, seconds_between
 from arriero.runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from arriero.runtime.alerts import REST_SECONDS, TELLINGS_MAX, Alerting
 from arriero.runtime.ports import SystemPorts
 from arriero.testing.clock import VirtualClock
+from arriero.text.escaping import escape_text
 
 DAY_SECONDS = 86_400
 SECRET = "whsec_" + base64.b64encode(b"twenty-four random bytes").decode()

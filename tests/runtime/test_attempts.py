@@ -8,8 +8,8 @@ from runtime_world import session_of, within
 from shop_world import DECLINED, Shop, opened, undone
 
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, Transient, testing, workflow
-from arriero.answers import Answer, Applied, Taken
-from arriero.commands import AnyCommand
+from arriero.model.answers import Answer, Applied, Taken
+from arriero.model.commands import AnyCommand
 from arriero.store.memory import MemoryStore
 
 

@@ -23,7 +23,7 @@ from arriero import (
     testing,
     workflow,
 )
-from arriero.breakers import BreakerState
+from arriero.model.agents import BreakerState
 from arriero.runtime import breakers
 from arriero.testing.world import World
 

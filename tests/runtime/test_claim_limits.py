@@ -1,6 +1,6 @@
 """Shares of a claim: each workflow with a weight, and all others together."""
 
-from arriero.commands import ClaimShare
+from arriero.model.commands import ClaimShare
 from arriero.runtime.scheduler import build_shares
 
 

@@ -23,10 +23,10 @@ from arriero import (
     testing,
     workflow,
 )
-from arriero.codec import encode, step_error_fields
 from arriero.core import drive
 from arriero.core.task_run import TaskRun
 from arriero.errors import InvalidInput
+from arriero.payloads.codec import encode, step_error_fields
 from arriero.runtime import speculative_start
 
 

@@ -23,7 +23,7 @@ from arriero import (
     testing,
     workflow,
 )
-from arriero.commands import AnyCommand, ExtendAttempt, SaveCheckpoint
+from arriero.model.commands import AnyCommand, ExtendAttempt, SaveCheckpoint
 from arriero.testing import World
 
 ONCE: dict[str, Any] = {"retry": Retry(tries=1), "supervision": Supervision(attempts=9, complete_within_factor=10)}

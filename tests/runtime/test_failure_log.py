@@ -9,8 +9,8 @@ import pytest
 from runtime_world import Machine, session_of, until, within
 
 from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, TaskFailed, Transient, Undo, testing, workflow
-from arriero.rate_limited_log import LINES_MAX
 from arriero.runtime import failure_log
+from arriero.system.rate_limited_log import LINES_MAX
 
 bank = Agent("bank", retry_budget=None, breaker=None)
 

@@ -8,10 +8,10 @@ import pytest
 from runtime_world import Machine, within
 
 from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, TaskFailed, Transient, Undo, testing, workflow
-from arriero.failure_location import find_frame_to_fix, format_labelled_location
-from arriero.failures import StepFailure, TaskFailure
 from arriero.model import StepRow, TaskRow
+from arriero.model.failures import StepFailure, TaskFailure
 from arriero.store.sqlite.store import SqliteStore
+from arriero.text.format import find_frame_to_fix, format_labelled_location
 
 shop = Agent("shop")
 ONCE = Supervision(attempts=1)

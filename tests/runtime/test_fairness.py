@@ -9,7 +9,7 @@ import pytest
 from runtime_world import SECONDS_MAX, Machine, until, within
 
 from arriero import Agent, App, Attempt, InvalidInput, workflow
-from arriero.commands import Submit
+from arriero.model.commands import Submit
 from arriero.runtime.settings import Settings
 from arriero.runtime.submissions import ON_THE_WAY_MAX
 from arriero.store.contract import Busy, Unwritten

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from arriero import Agent, App, Attempt, StoreError, Supervision, TaskFailed, testing, workflow
-from arriero.answers import Answer, Taken
-from arriero.commands import AnyCommand
 from arriero.model import Loaded
+from arriero.model.answers import Answer, Taken
+from arriero.model.commands import AnyCommand
 
 ONCE = Supervision(attempts=1)
 

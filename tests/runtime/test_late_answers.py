@@ -9,8 +9,8 @@ import pytest
 from runtime_world import Machine, eventually, session_of, until, within
 
 from arriero import Agent, App, Attempt, Permanent, Retry, StoreError, Supervision, Transient, workflow
-from arriero.commands import AnyCommand, Report
 from arriero.model import LateAnswerRow, later
+from arriero.model.commands import AnyCommand, Report
 
 ONCE: dict[str, Any] = {"retry": Retry(tries=1), "supervision": Supervision(attempts=4)}
 

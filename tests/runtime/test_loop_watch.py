@@ -12,8 +12,8 @@ from runtime_world import Machine, session_of, until, within
 
 from arriero import Agent, Attempt, Retry, Supervision, TaskFailed, workflow
 from arriero.explain.standstills import Standstill
-from arriero.failures import CapturedError, Frame
 from arriero.model import Instant, later
+from arriero.model.failures import CapturedError, Frame
 from arriero.runtime.loop_watch import LOOK_SECONDS, NOT_RUN_SECONDS, SEEN_SECONDS, TOLD_SECONDS, Doing, LoopWatch
 
 

@@ -17,7 +17,6 @@ from arriero import Agent, Attempt, Retry, StoreError, Supervision, workflow
 from arriero.client.assembly import run_node
 from arriero.config import Configuration
 from arriero.inspection.facts import CountsRow
-from arriero.loops import EVERY_SECONDS, Loop, LoopGuard, WarningThrottle
 from arriero.runtime import (
     call_monitor,
     node,
@@ -34,6 +33,7 @@ from arriero.store.postgres import (
 from arriero.store.postgres.target import target_of
 from arriero.store.sqlite.store import SqliteStore
 from arriero.store.threads import ConnectionThread
+from arriero.system.loops import EVERY_SECONDS, Loop, LoopGuard, WarningThrottle
 
 logger = logging.getLogger("arriero.test")
 SRC = Path(arriero.__file__).parent

@@ -8,11 +8,11 @@ from core_rows import loaded, task_row
 from runtime_world import QUICK, until
 
 from arriero import StoreError
-from arriero.answers import Applied
-from arriero.commands import AnyCommand, FreeTask
 from arriero.core.lease import MARGIN_SHARE
 from arriero.model import Instant, Loaded
-from arriero.processes import ProcessRow
+from arriero.model.answers import Applied
+from arriero.model.commands import AnyCommand, FreeTask
+from arriero.model.processes import ProcessRow
 from arriero.runtime.membership import Membership
 from arriero.runtime.process_context import ProcessContext
 from arriero.store.contract import Renewal

@@ -9,7 +9,7 @@ import pytest
 from runtime_world import Machine, running_with_probes, session_of, until, within
 
 from arriero import Agent, App, Attempt, Breaker, Retry, workflow
-from arriero.breakers import BreakerState
+from arriero.model.agents import BreakerState
 from arriero.testing.world import World
 
 

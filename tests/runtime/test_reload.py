@@ -10,9 +10,9 @@ import pytest
 from runtime_world import QUICK, Machine, until, within
 
 from arriero import Agent, Attempt, workflow
-from arriero.commands import Reported, Succeeded
 from arriero.errors import StoreError
 from arriero.model import Instant
+from arriero.model.commands import Reported, Succeeded
 from arriero.runtime.reload import TASKS_MAX, ReloadQueue
 from arriero.store.sqlite.store import SqliteStore
 

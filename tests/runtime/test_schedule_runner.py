@@ -10,16 +10,14 @@ import pytest
 from core_schedules import POLICY
 from store_world import NOON, TestClock
 
-from arriero.answers import Refusal
 from arriero.core.schedules import GRACE_SECONDS, build_run
 from arriero.errors import StoreError
 from arriero.model import MICROSECONDS, Instant, TaskState, later
+from arriero.model.answers import Refusal
 from arriero.model.instants import as_instant
-from arriero.policies import Supervision, TaskPolicy
-from arriero.processes import ProcessAbout
-from arriero.runtime import schedule_runner
-from arriero.runtime.schedule_runner import BLOCKED_SECONDS, LOOK_SECONDS, ScheduleRunner
-from arriero.schedules import (
+from arriero.model.policies import Supervision, TaskPolicy
+from arriero.model.processes import ProcessAbout
+from arriero.model.schedules import (
     DeclareSchedule,
     OpenRun,
     OperateSchedule,
@@ -33,6 +31,8 @@ from arriero.schedules import (
     encode_declaration,
     read_declaration,
 )
+from arriero.runtime import schedule_runner
+from arriero.runtime.schedule_runner import BLOCKED_SECONDS, LOOK_SECONDS, ScheduleRunner
 from arriero.store.contract import SUPERVISOR_LEASE, Busy
 from arriero.store.engine import schedules as engine_schedules
 from arriero.store.memory import MemoryStore

@@ -13,9 +13,9 @@ from runtime_world import QUICK, Machine, session_of, until, within
 
 import arriero
 from arriero import Agent, App, Attempt, Permanent, StoreError, Task, TaskCompensated, testing, workflow
-from arriero.answers import Answer, Applied, Refusal
-from arriero.commands import Advance, Ahead, AnyCommand, Claim
 from arriero.core.task_run import AHEAD_MAX
+from arriero.model.answers import Answer, Applied, Refusal
+from arriero.model.commands import Advance, Ahead, AnyCommand, Claim
 from arriero.model.instants import as_datetime
 from arriero.runtime.scheduler import ConvoyYield
 from arriero.runtime.speculative_start import ConvoyHandOver

@@ -9,9 +9,9 @@ from core_rows import NOW, step_row, task_row
 from runtime_world import QUICK
 
 from arriero import StoreError
-from arriero.answers import Applied, Refusal
-from arriero.commands import AnyCommand, Recover, RetryAsked
 from arriero.model import MICROSECONDS, StepRow, later
+from arriero.model.answers import Applied, Refusal
+from arriero.model.commands import AnyCommand, Recover, RetryAsked
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.process_context import ProcessContext
 from arriero.runtime.supervisor import Supervisor

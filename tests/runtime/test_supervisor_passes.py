@@ -9,10 +9,10 @@ from core_rows import NOW, step_row
 from runtime_world import Machine, session_of, until, within
 
 from arriero import Agent, Attempt, Retry, StoreError, Supervision, workflow
-from arriero.answers import Applied
 from arriero.client.assembly import run_node
 from arriero.config import Configuration
 from arriero.model import Instant, LeaseRow
+from arriero.model.answers import Applied
 from arriero.runtime import upkeep as upkeep_module
 from arriero.runtime.leader import PASS_SECONDS_MAX, Leader
 from arriero.runtime.process_context import ProcessContext

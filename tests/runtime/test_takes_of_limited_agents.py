@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from arriero import Agent, Concurrent
-from arriero.answers import LimitedAgent
+from arriero.model.answers import LimitedAgent
 from arriero.runtime.call_monitor import CallCounter
 from arriero.runtime.hosted_agent import USED_UP_SECONDS, HostedAgent
 from arriero.runtime.process_context import ProcessContext

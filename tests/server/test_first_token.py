@@ -8,9 +8,9 @@ import pytest
 
 from arriero.core.tokens import TokenVerdict, judge_token, parse_token
 from arriero.errors import InvalidInput, StoreError
+from arriero.model.tokens import NewToken, TokenRow
 from arriero.server.service import make_first_token
 from arriero.store.memory.store import MemoryStore
-from arriero.tokens import NewToken, TokenRow
 
 
 async def is_valid(store: MemoryStore, path: Path) -> bool:

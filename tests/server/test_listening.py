@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from arriero.errors import InvalidInput
-from arriero.loopback import is_loopback
 from arriero.server.sockets import (
     ListenOptions,
     describe_address,
@@ -18,6 +17,7 @@ from arriero.server.sockets import (
     plan_listening,
     refuse_open_without_token,
 )
+from arriero.system.machine import is_loopback
 
 TLS = {"tls_cert": "chain.pem", "tls_key": "key.pem"}
 PROXY = {"behind_proxy": "x-user"}

@@ -17,10 +17,10 @@ from vault import Ask, Vault
 from arriero import Entry, Leadership
 from arriero.client.ledger import BATCH
 from arriero.model import LedgerState
+from arriero.model.tokens import Reach
 from arriero.server.authentication import TokenAuthenticator
 from arriero.server.calls import Caller
 from arriero.store.task_filter import TaskFilter
-from arriero.tokens import Reach
 
 REPLIES = importlib.import_module("arriero.server.routes.replies")  # the package has the group under this name
 EVERY_SCOPE = ("submit", "read", "read-payloads", "operate", "agent:*", "replies:*")

@@ -12,9 +12,9 @@ from server_world import TOKENS, FixedTokens
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from arriero.rate_limited_log import LINES_MAX
 from arriero.server.application import build_application
 from arriero.server.parameters import write_id
+from arriero.system.rate_limited_log import LINES_MAX
 
 LAMP: dict[str, Any] = {"workflow": "fulfil", "arguments": {"order": {"item": "lamp"}}}
 HOSTILE_IDS = [

@@ -13,10 +13,10 @@ from arriero import App
 from arriero.client.tokens import Tokens, draw_token
 from arriero.core.tokens import format_token, parse_token
 from arriero.errors import StoreError
+from arriero.model.tokens import TokenRow
 from arriero.server.authentication import LOOKUPS_MAX, REMEMBERED_SECONDS, TokenAuthenticator
 from arriero.server.problems import Problem
 from arriero.store.memory.store import MemoryStore
-from arriero.tokens import TokenRow
 
 
 class CountedStore(MemoryStore):

@@ -18,8 +18,8 @@ from arriero import Leadership
 from arriero.client.convoy import ConvoyView
 from arriero.client.remote_agents import RemoteRequest
 from arriero.client.task_shapes import TaskAnswer
-from arriero.failures import StepFailure, TaskFailure
-from arriero.history_chain import payload_hash
+from arriero.events.base import payload_hash
+from arriero.model.failures import StepFailure, TaskFailure
 from arriero.server import calls
 from arriero.server.application import ApiServer
 from arriero.server.openapi import build_openapi

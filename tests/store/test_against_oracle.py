@@ -29,9 +29,35 @@ from store_world import (
     undo_of,
 )
 
-from arriero.answers import Applied, AttemptApplied, Claimed, Refusal, Taken
 from arriero.audit.export import encode_export, read_export
-from arriero.commands import (
+from arriero.core.convoy_verbs import list_allowed_convoy_verbs
+from arriero.core.lease import on_process_lost, on_stuck
+from arriero.core.purging import Named
+from arriero.core.routing import INTERCHANGEABLE, PINNED
+from arriero.core.supervision import on_limit_passed, on_overdue, on_starved
+from arriero.core.undo import decide_next_undo, plan_undo
+from arriero.core.verb_guards import list_steps_to_redo
+from arriero.core.verb_preview import find_verb_refusal
+from arriero.errors import ArrieroError
+from arriero.events.base import payload_hash
+from arriero.model import (
+    AlertRow,
+    ConvoyOverrides,
+    ConvoyVerb,
+    Instant,
+    Loaded,
+    StatusRow,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskRow,
+    TaskState,
+    Turn,
+    Verb,
+    later,
+)
+from arriero.model.answers import Applied, AttemptApplied, Claimed, Refusal, Taken
+from arriero.model.commands import (
     Advance,
     AnyCommand,
     BeginUndo,
@@ -59,38 +85,12 @@ from arriero.commands import (
     Succeeded,
     Take,
 )
-from arriero.core.convoy_verbs import list_allowed_convoy_verbs
-from arriero.core.lease import on_process_lost, on_stuck
-from arriero.core.purging import Named
-from arriero.core.routing import INTERCHANGEABLE, PINNED
-from arriero.core.supervision import on_limit_passed, on_overdue, on_starved
-from arriero.core.undo import decide_next_undo, plan_undo
-from arriero.core.verb_guards import list_steps_to_redo
-from arriero.core.verb_preview import find_verb_refusal
-from arriero.errors import ArrieroError
-from arriero.history_chain import payload_hash
-from arriero.model import (
-    AlertRow,
-    ConvoyOverrides,
-    ConvoyVerb,
-    Instant,
-    Loaded,
-    StatusRow,
-    StepKind,
-    StepRow,
-    StepState,
-    TaskRow,
-    TaskState,
-    Turn,
-    Verb,
-    later,
-)
+from arriero.model.verb_rules import VERB_RULES
 from arriero.store.contract import SUPERVISOR_LEASE, Purge, PurgeNamed
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.store import SqliteStore
 from arriero.store.state_store import StateStore
 from arriero.store.task_filter import TaskFilter
-from arriero.verb_rules import VERB_RULES
 
 T = TypeVar("T")
 SEEDS = range(int(os.environ.get("ARRIERO_ORACLE_SEEDS", "5")))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from store_world import TestClock, World, step, submission
 
-from arriero.answers import Answer
-from arriero.commands import AnyCommand, Claim, Take
 from arriero.errors import StoreError
+from arriero.model.answers import Answer
+from arriero.model.commands import AnyCommand, Claim, Take
 from arriero.store.committer import BATCH_MAX, RETRY_SECONDS, RETRY_SECONDS_MAX, Committer
 from arriero.store.contract import Unanswered, Unwritten
 from arriero.store.state_store import StateStore

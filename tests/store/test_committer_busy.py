@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from store_world import World, step
 
-from arriero.answers import Answer, Applied, Refusal
-from arriero.commands import AnyCommand
 from arriero.errors import StoreError
+from arriero.model.answers import Answer, Applied, Refusal
+from arriero.model.commands import AnyCommand
 from arriero.store.committer import BUSY_SECONDS, BUSY_SECONDS_MAX, Committer, apply_patiently
 from arriero.store.contract import Busy, Unanswered
 

@@ -19,8 +19,8 @@ from store_checks import disagreements
 from store_world import LEASE
 from test_against_oracle import Refuted, SqliteAgainstMemory, _answer, _difference
 
-from arriero.commands import AnyCommand, Claim, Operate, OperateConvoy
 from arriero.model import STEP_BITS, TASK_FORWARD, ConvoyVerb, TaskRow, Verb
+from arriero.model.commands import AnyCommand, Claim, Operate, OperateConvoy
 from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.state_store import StateStore
@@ -39,7 +39,7 @@ ROUND_OF_PROCESSES = 4
 
 
 class ThreeStores(SqliteAgainstMemory):
-    """Each move asks all three the same. ``processes``: the numbers that the moves choose from."""
+    """Each move asks all three the same. ``model.processes``: the numbers that the moves choose from."""
 
     def __init__(self, seed: int, path: Path, url: str, processes: list[int]) -> None:
         super().__init__(seed, path)

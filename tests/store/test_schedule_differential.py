@@ -10,7 +10,7 @@ from store_world import TestClock
 
 from arriero.core.schedules import build_run
 from arriero.model import MICROSECONDS, Instant, later
-from arriero.schedules import (
+from arriero.model.schedules import (
     OF_CODE,
     OF_PERSON,
     DeclareSchedule,

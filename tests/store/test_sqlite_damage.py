@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from store_world import TestClock, submission
 
-from arriero.answers import Submitted
 from arriero.errors import UnreadableRow
 from arriero.model import AlertRow, Instant
+from arriero.model.answers import Submitted
 from arriero.store.sqlite.inspection import file_facts
 from arriero.store.sqlite.store import SqliteStore
 

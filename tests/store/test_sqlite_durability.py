@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from store_world import TestClock, World, step, submission
 
-from arriero.answers import Submitted
 from arriero.errors import StoreError
+from arriero.model.answers import Submitted
 from arriero.store.columns import load_statements
 from arriero.store.sqlite import connection as sqlite_connection
 from arriero.store.sqlite import store as sqlite_store

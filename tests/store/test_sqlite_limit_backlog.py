@@ -7,10 +7,10 @@ import pytest
 from store_world import LEASE, TestClock, World, step, submission
 from test_sqlite_backlog import cost
 
-from arriero.answers import Claimed, Taken
-from arriero.commands import Take
-from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
-from arriero.processes import ProcessAbout
+from arriero.model.agents import LimitPolicy, encode_limit_keys, encode_limits
+from arriero.model.answers import Claimed, Taken
+from arriero.model.commands import Take
+from arriero.model.processes import ProcessAbout
 from arriero.store.engine.limits import KEYS_AT_ONCE
 from arriero.store.engine.take_requests import FRUITLESS_PAGES_MAX
 from arriero.store.sqlite.store import SqliteStore

@@ -11,10 +11,10 @@ from store_world import LEASE, TestClock, World, retry_at, step, submission
 
 import arriero
 from arriero import Agent, App, Attempt, workflow
-from arriero.answers import Answer, Applied, Refusal, Submitted
-from arriero.commands import AnyCommand, Fired, HandOver, Process
 from arriero.core.ledger_batches import LedgerBatch, LedgerEntry
 from arriero.model import Instant, LedgerState, Loaded, TaskRow, TaskState, Turn
+from arriero.model.answers import Answer, Applied, Refusal, Submitted
+from arriero.model.commands import AnyCommand, Fired, HandOver, Process
 from arriero.runtime.settings import Settings
 from arriero.store.contract import Purge
 from arriero.store.rows import convoy_of, tail_of

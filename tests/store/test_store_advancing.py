@@ -16,7 +16,10 @@ from store_world import (
     undo_of,
 )
 
-from arriero.commands import (
+from arriero.core import transitions
+from arriero.core.undo import list_open_compensations
+from arriero.model import Instant, StepState, TaskRow, TaskState
+from arriero.model.commands import (
     BeginUndo,
     Compensate,
     Ending,
@@ -29,10 +32,7 @@ from arriero.commands import (
     PutDown,
     Succeeded,
 )
-from arriero.core import transitions
-from arriero.core.undo import list_open_compensations
-from arriero.failures import TaskFailure
-from arriero.model import Instant, StepState, TaskRow, TaskState
+from arriero.model.failures import TaskFailure
 
 
 # --- guards

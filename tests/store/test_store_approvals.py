@@ -7,9 +7,9 @@ from typing import Any
 from store_checks import broken_links, disagreements, history_violations
 from store_world import DONE, TestClock, World
 
-from arriero.answers import Refusal
-from arriero.commands import Operate, Process
 from arriero.model import TaskRow, TaskState, Verb, later
+from arriero.model.answers import Refusal
+from arriero.model.commands import Operate, Process
 from arriero.store.state_store import StateStore
 
 RACES = 20

@@ -8,14 +8,14 @@ from damaging import Damage
 from store_world import DONE, FAILED, NOON, TestClock, World, step, submission, undo_of
 from test_store_ledgers import Ledgers, entry
 
-from arriero.answers import Refusal, Submitted
-from arriero.commands import Ahead, AssignApp, BeginUndo, HandOver, PlanUndo, Process, PutDown
 from arriero.errors import AppCollision
 from arriero.model import TaskState, Turn
-from arriero.processes import ProcessAbout
+from arriero.model.answers import Refusal, Submitted
+from arriero.model.commands import Ahead, AssignApp, BeginUndo, HandOver, PlanUndo, Process, PutDown
+from arriero.model.processes import ProcessAbout
+from arriero.model.tokens import Reach
 from arriero.store.state_store import StateStore
 from arriero.store.task_filter import TaskFilter
-from arriero.tokens import Reach
 
 SHOP, TRAVEL = 1, 2  # numbers of the processes
 

@@ -7,12 +7,12 @@ import pytest
 from store_world import DECLINED, FAILED, UNSURE, TestClock, World, gave_up, kinds, retry_at, step
 
 from arriero import Breaker, Supervision
-from arriero.answers import BreakerApplied, Refusal, Submitted, Taken
-from arriero.breakers import AgentVerb, BreakerRow, BreakerState
-from arriero.commands import GaveUp, Hold, Operate, OperateAgent, PlanUndo, RetryAsked, Start, Take, TripBreaker
-from arriero.failures import StepFailure, TaskFailure
 from arriero.model import StepRow, StepState, TaskRow, Verb, later
-from arriero.policies import Retry, StepPolicy
+from arriero.model.agents import AgentVerb, BreakerRow, BreakerState
+from arriero.model.answers import BreakerApplied, Refusal, Submitted, Taken
+from arriero.model.commands import GaveUp, Hold, Operate, OperateAgent, PlanUndo, RetryAsked, Start, Take, TripBreaker
+from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.policies import Retry, StepPolicy
 
 POLICY = msgspec.json.encode(Breaker(cool_off=10, ramp=30)).decode()
 CHARGES = msgspec.json.encode(StepPolicy(10.0, None, Retry(), Supervision(charge_outages=True))).decode()

@@ -8,8 +8,12 @@ import msgspec
 import pytest
 from store_world import FAILED, TASK_POLICY, World, kinds, retry_at, step, submission
 
-from arriero.answers import Applied, Claimed, ConvoyApplied, Refusal, Submitted
-from arriero.commands import (
+from arriero.core import transitions
+from arriero.core.lease import is_on_probation, on_process_lost
+from arriero.core.undo import decide_next_undo
+from arriero.model import ConvoyOverrides, ConvoyState, ConvoyVerb, StepRow, StepState, TaskRow, TaskState, Turn, Verb
+from arriero.model.answers import Applied, Claimed, ConvoyApplied, Refusal, Submitted
+from arriero.model.commands import (
     BeginUndo,
     Compensate,
     EndByLimit,
@@ -22,12 +26,8 @@ from arriero.commands import (
     Process,
     PutDown,
 )
-from arriero.core import transitions
-from arriero.core.lease import is_on_probation, on_process_lost
-from arriero.core.undo import decide_next_undo
-from arriero.failures import TaskFailure
-from arriero.model import ConvoyOverrides, ConvoyState, ConvoyVerb, StepRow, StepState, TaskRow, TaskState, Turn, Verb
-from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
+from arriero.model.failures import TaskFailure
+from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
 from arriero.store.contract import ConvoyLoaded, Purge
 
 HERE = HandOver(("fulfil",))

@@ -2,8 +2,8 @@
 
 from store_world import World, step, submission
 
-from arriero.answers import Applied, Refusal, Submitted
-from arriero.epoch import compute_first_number
+from arriero.model.answers import Applied, Refusal, Submitted
+from arriero.model.processes import compute_first_number
 from arriero.store.contract import CAPABILITY_SECRET
 
 

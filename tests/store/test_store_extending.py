@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from store_world import COMPLETE_WITHIN, NOON, TestClock, World, gave_up, retry_at
 
-from arriero.answers import Answer, AttemptApplied
-from arriero.commands import CommandOfAttempt, ExtendAttempt, Hold, Operate, SaveCheckpoint
-from arriero.failures import TaskFailure
-from arriero.history_chain import payload_hash
+from arriero.events.base import payload_hash
 from arriero.model import Instant, StepRow, Verb, later
+from arriero.model.answers import Answer, AttemptApplied
+from arriero.model.commands import CommandOfAttempt, ExtendAttempt, Hold, Operate, SaveCheckpoint
+from arriero.model.failures import TaskFailure
 
 FAR = later(Instant(NOON), 1000)
 

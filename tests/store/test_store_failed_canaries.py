@@ -8,12 +8,11 @@ from test_store_breakers import find_breaker, operated, trip_command, tripped, w
 from test_store_limits import ONE_EACH, declare
 
 from arriero import Retry, Supervision
-from arriero.breakers import AgentVerb, BreakerState
-from arriero.commands import AssignApp, GaveUp, RetryAsked
 from arriero.core.breaker import RETRY_SECONDS
-from arriero.limits import encode_limit_keys
 from arriero.model import StepRow, later
-from arriero.policies import StepPolicy
+from arriero.model.agents import AgentVerb, BreakerState, encode_limit_keys
+from arriero.model.commands import AssignApp, GaveUp, RetryAsked
+from arriero.model.policies import StepPolicy
 
 GROWING = msgspec.json.encode(StepPolicy(10.0, None, Retry(), Supervision(complete_within_factor=2.0))).decode()
 ONCE = msgspec.json.encode(StepPolicy(10.0, None, Retry(), Supervision(attempts=1))).decode()

@@ -3,7 +3,7 @@
 from store_world import LEASE, NOON, TestClock, World, step
 
 from arriero.model import Instant, later
-from arriero.processes import LeaderSurvey
+from arriero.model.processes import LeaderSurvey
 from arriero.store.contract import SUPERVISOR_LEASE
 
 SECONDS = 6.0

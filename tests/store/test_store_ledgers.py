@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from store_world import KNOWN, NOON, OTHERWISE, World, submission
 
-from arriero.answers import Refusal, Submitted
-from arriero.commands import AssignApp, Operate, Process
 from arriero.core.ledger_batches import LedgerBatch, LedgerEntry, LedgerTasks, LedgerWritten, extend_digest
 from arriero.model import LedgerRow, LedgerState, TaskRow, TaskState, Turn, Verb
+from arriero.model.answers import Refusal, Submitted
+from arriero.model.commands import AssignApp, Operate, Process
 from arriero.store.contract import Purge
 from arriero.store.task_filter import TaskFilter
 

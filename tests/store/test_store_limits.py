@@ -8,13 +8,13 @@ import pytest
 from store_world import FAILED, LEASE, TestClock, World, gave_up, kinds, retry_at, step
 from test_store_verbs import verb
 
-from arriero.answers import AttemptApplied, Taken, TryDelayed
-from arriero.commands import BeginTry, Hold, PlanUndo, Start, Take
 from arriero.core.limits import EXPIRED_SECONDS, KEYLESS_SECONDS
 from arriero.core.routing import OVERFLOW_SECONDS, PINNED
-from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
 from arriero.model import StepKind, StepRow, StepState, TaskRow, Verb
-from arriero.processes import ProcessAbout
+from arriero.model.agents import LimitPolicy, encode_limit_keys, encode_limits
+from arriero.model.answers import AttemptApplied, Taken, TryDelayed
+from arriero.model.commands import BeginTry, Hold, PlanUndo, Start, Take
+from arriero.model.processes import ProcessAbout
 
 TWO = LimitPolicy(name="concurrent", kind="concurrent", most=2)
 ONE_EACH = LimitPolicy(name="of merchant", kind="concurrent", most=1, is_keyed=True)

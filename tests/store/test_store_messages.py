@@ -7,8 +7,13 @@ import msgspec
 import pytest
 from store_world import FAILED, NOON, World, gave_up, kinds, step, submission, undo_of
 
-from arriero.answers import Submitted
-from arriero.commands import (
+from arriero.core import transitions
+from arriero.core.changes import Change
+from arriero.core.placement import Spot
+from arriero.errors import ArrieroError
+from arriero.model import HistoryRow, Instant, Loaded, StatusRow, TaskRow, Verb
+from arriero.model.answers import Submitted
+from arriero.model.commands import (
     BeginUndo,
     Compensate,
     EndByLimit,
@@ -20,12 +25,7 @@ from arriero.commands import (
     PutDown,
     Submit,
 )
-from arriero.core import transitions
-from arriero.core.changes import Change
-from arriero.core.placement import Spot
-from arriero.errors import ArrieroError
-from arriero.failures import TaskFailure
-from arriero.model import HistoryRow, Instant, Loaded, StatusRow, TaskRow, Verb
+from arriero.model.failures import TaskFailure
 from arriero.store.engine.batch import UPKEEP
 from arriero.store.state_store import StateStore
 

@@ -7,14 +7,14 @@ import pytest
 from store_checks import disagreements
 from store_world import LEASE, TestClock, World, step
 
-from arriero.answers import BreakerApplied, Claimed, Refusal
-from arriero.breakers import AgentVerb, BreakerRow
-from arriero.commands import OperateAgent
 from arriero.core.breaker import REMEMBERED_SECONDS
-from arriero.core.obsolete_rows import KEPT_SECONDS
+from arriero.core.purging import KEPT_SECONDS
 from arriero.errors import AppCollision
 from arriero.model import Instant, later
-from arriero.processes import ProcessAbout, ProcessRow
+from arriero.model.agents import AgentVerb, BreakerRow
+from arriero.model.answers import BreakerApplied, Claimed, Refusal
+from arriero.model.commands import OperateAgent
+from arriero.model.processes import ProcessAbout, ProcessRow
 from arriero.store.contract import RemovedRows
 from arriero.store.sqlite.store import SqliteStore
 

@@ -5,9 +5,9 @@ from typing import Any
 from store_world import FAILED, World, submission
 from test_store_ledgers import Ledgers, entry
 
-from arriero.answers import TOO_MANY_OPEN_TASKS, Refusal, Submitted
-from arriero.commands import Hold, Operate, Process, Submit
 from arriero.model import TaskState, Verb
+from arriero.model.answers import TOO_MANY_OPEN_TASKS, Refusal, Submitted
+from arriero.model.commands import Hold, Operate, Process, Submit
 from arriero.store.contract import Purge
 
 

@@ -10,13 +10,12 @@ from core_schedules import POLICY, fire_command
 from store_world import World
 
 import arriero
-from arriero import commands, schedules
-from arriero.answers import Refusal
-from arriero.commands import BeginUndo, Command, EndByLimit, FreeTask, Recover
 from arriero.core.lease import on_stuck
-from arriero.failures import TaskFailure
-from arriero.model import MICROSECONDS, Loaded, TaskState, later
-from arriero.schedules import (
+from arriero.model import MICROSECONDS, Loaded, TaskState, commands, later, schedules
+from arriero.model.answers import Refusal
+from arriero.model.commands import BeginUndo, Command, EndByLimit, FreeTask, Recover
+from arriero.model.failures import TaskFailure
+from arriero.model.schedules import (
     DeclareSchedule,
     FireSchedule,
     OperateSchedule,

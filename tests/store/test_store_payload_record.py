@@ -10,9 +10,9 @@ import pytest
 from store_world import COMPLETE_WITHIN, DONE, NOON, TestClock, World, gave_up, step, undo_of
 
 from arriero.audit.payload_record import find_first_dispatches, list_argument_versions
-from arriero.commands import BeginUndo, Compensate, Hold, Operate, PlanUndo, Process, Report, Succeeded
-from arriero.failures import TaskFailure
 from arriero.model import Instant, StepRow, TaskRow, Verb
+from arriero.model.commands import BeginUndo, Compensate, Hold, Operate, PlanUndo, Process, Report, Succeeded
+from arriero.model.failures import TaskFailure
 from arriero.store.contract import Purge, PurgeNamed
 from arriero.store.sqlite.store import SqliteStore
 

@@ -7,13 +7,13 @@ from store_world import World, kinds
 from test_store_breakers import find_breaker, operated, store_events, tripped, waiting
 
 from arriero import Breaker
-from arriero.answers import BreakerApplied, Refusal
-from arriero.breakers import AgentVerb, BreakerRow, BreakerState
-from arriero.commands import BeginProbe, EndProbe
 from arriero.core.breaker import PROBE_PATIENCE
 from arriero.core.breaker_verbs import ANSWER_SECONDS
 from arriero.declare.probe import mark_probe
 from arriero.model import later
+from arriero.model.agents import AgentVerb, BreakerRow, BreakerState
+from arriero.model.answers import BreakerApplied, Refusal
+from arriero.model.commands import BeginProbe, EndProbe
 
 PROBED = mark_probe(msgspec.json.encode(Breaker(cool_off=10, ramp=30)).decode())
 OF = {"actor": "p", "app": "", "agent": "payments", "target": ""}

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 from store_world import FAILED, LEASE, NOON, TestClock, World, gave_up, kinds, retry_at, step, undo_of
 
-from arriero.commands import BeginUndo, Hold, PlanUndo, PutDown, Succeeded
 from arriero.core.lease import on_process_lost
-from arriero.failures import TaskFailure
 from arriero.model import Instant, StepState, TaskState, later
-from arriero.processes import ProcessRow
+from arriero.model.commands import BeginUndo, Hold, PlanUndo, PutDown, Succeeded
+from arriero.model.failures import TaskFailure
+from arriero.model.processes import ProcessRow
 
 LOST = TaskFailure("lost", "3 processes died with it", code="lost")
 

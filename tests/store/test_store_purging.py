@@ -8,9 +8,9 @@ import pytest
 from store_checks import broken_links, disagreements, history_violations
 from store_world import FAILED, NOON, TestClock, World, gave_up, kinds, retry_at, step, submission, undo_of
 
-from arriero.answers import Applied, Refusal, Submitted
-from arriero.commands import BeginUndo, Compensate, Hold, Operate, PlanUndo, Process
 from arriero.model import AlertRow, Instant, StepRow, TaskRow, TaskState, Verb, later
+from arriero.model.answers import Applied, Refusal, Submitted
+from arriero.model.commands import BeginUndo, Compensate, Hold, Operate, PlanUndo, Process
 from arriero.store.contract import Purge, Purged
 from arriero.store.state_store import StateStore
 

@@ -9,13 +9,13 @@ from store_checks import broken_links, disagreements, history_violations
 from store_world import FAILED, NOON, TestClock, World, kinds
 from test_store_ledgers import Ledgers, entry
 
-from arriero.answers import ConvoyApplied, Refusal
 from arriero.audit.export import encode_export, read_export
-from arriero.commands import Hold, Operate, OperateConvoy, Process
 from arriero.core.purging import Named
 from arriero.errors import MutilatedExport
 from arriero.events import ERASED
 from arriero.model import ConvoyVerb, Instant, Verb
+from arriero.model.answers import ConvoyApplied, Refusal
+from arriero.model.commands import Hold, Operate, OperateConvoy, Process
 from arriero.store.contract import PurgedNamed, PurgeNamed
 from arriero.store.state_store import StateStore
 

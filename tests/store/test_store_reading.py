@@ -2,8 +2,8 @@
 
 from store_world import FAILED, NOON, TestClock, World, kinds, retry_at, step, timer
 
-from arriero.commands import BeginUndo, Compensate, Hold, Process, PutDown
 from arriero.model import Instant, TaskState
+from arriero.model.commands import BeginUndo, Compensate, Hold, Process, PutDown
 from arriero.store.contract import Due
 from arriero.store.task_filter import TaskFilter
 

@@ -16,11 +16,11 @@ from store_world import (
     timer,
 )
 
-from arriero.answers import Refusal
-from arriero.commands import BeginUndo, EndByLimit, GaveUp, Hold, PutDown
 from arriero.core.lease import on_stuck
-from arriero.failures import StepFailure
 from arriero.model import Instant, Loaded, StepRow, StepState, TaskRow, TaskState, later
+from arriero.model.answers import Refusal
+from arriero.model.commands import BeginUndo, EndByLimit, GaveUp, Hold, PutDown
+from arriero.model.failures import StepFailure
 
 PROGRESS = 60.0
 STARVED = GaveUp(StepFailure("expired", "no Agent took it", "not_taken"), False)

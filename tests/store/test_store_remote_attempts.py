@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 from store_world import COMPLETE_WITHIN, NOON, TestClock, World, kinds, step
 
-from arriero.answers import AttemptApplied
-from arriero.commands import (
+from arriero.core.lease import on_process_lost
+from arriero.core.undo import decide_next_undo
+from arriero.model import Instant, StepRow, StepState, TaskRow, Verb, later
+from arriero.model.answers import AttemptApplied
+from arriero.model.commands import (
     BeginTry,
     BeginUndo,
     Compensate,
@@ -19,10 +22,7 @@ from arriero.commands import (
     ReleaseAttempt,
     RetryAsked,
 )
-from arriero.core.lease import on_process_lost
-from arriero.core.undo import decide_next_undo
-from arriero.failures import StepFailure, TaskFailure
-from arriero.model import Instant, StepRow, StepState, TaskRow, Verb, later
+from arriero.model.failures import StepFailure, TaskFailure
 from arriero.store.contract import CAPABILITY_SECRET, HeldAttempt
 
 

@@ -14,10 +14,10 @@ from store_checks import broken_links, disagreements, history_violations
 from store_world import TestClock, World, step
 from test_store_ledgers import Ledgers, entry
 
-from arriero.answers import Refusal
-from arriero.commands import Reported
-from arriero.epoch import compute_first_number
 from arriero.model import LedgerState, StepState
+from arriero.model.answers import Refusal
+from arriero.model.commands import Reported
+from arriero.model.processes import compute_first_number
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.sqlite.store import SqliteStore
 from arriero.store.state_store import StateStore

@@ -3,7 +3,7 @@
 from store_world import World, retry_at, step
 from test_store_breakers import tripped
 
-from arriero.breakers import BreakerState
+from arriero.model.agents import BreakerState
 
 
 async def _requests(world: World) -> None:

@@ -7,11 +7,11 @@ import pytest
 from store_world import FAILED, STEP_POLICY, World, retry_at, step, undo_of
 
 from arriero import Breaker
-from arriero.answers import BreakerApplied, Dispatch
-from arriero.breakers import AgentVerb, BreakerState
-from arriero.commands import Operate, OperateAgent, PlanUndo, TripBreaker
 from arriero.core.routing import INTERCHANGEABLE, OVERFLOW_SECONDS, PINNED
 from arriero.model import StepRow, StepState, TaskRow, Verb, later
+from arriero.model.agents import AgentVerb, BreakerState
+from arriero.model.answers import BreakerApplied, Dispatch
+from arriero.model.commands import Operate, OperateAgent, PlanUndo, TripBreaker
 
 POLICY = msgspec.json.encode(Breaker(cool_off=10, ramp=30)).decode()
 EU = "payments-eu"

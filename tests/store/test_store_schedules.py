@@ -8,13 +8,13 @@ import pytest
 from core_schedules import fire_command
 from store_world import NOON, TASK_POLICY, World, submission
 
-from arriero.answers import Refusal, Submitted
-from arriero.commands import OperateConvoy
 from arriero.core.schedules import build_run
 from arriero.events import read_events
-from arriero.events.schedule import EventOfSchedule
+from arriero.events.store import EventOfSchedule
 from arriero.model import MICROSECONDS, ConvoyOverrides, ConvoyVerb, Instant, TaskState, later
-from arriero.schedules import (
+from arriero.model.answers import Refusal, Submitted
+from arriero.model.commands import OperateConvoy
+from arriero.model.schedules import (
     OF_PERSON,
     DeclareSchedule,
     MarkUndeclared,

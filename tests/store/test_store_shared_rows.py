@@ -9,23 +9,31 @@ from core_schedules import fire_command
 from damaging import Damage
 from store_world import LEASE, NOON, TASK_POLICY, TestClock, World, step, submission
 
-from arriero.answers import BreakerApplied, Refusal, Submitted
-from arriero.breakers import AgentVerb, BreakerRow, BreakerState
-from arriero.commands import OperateAgent, Process
 from arriero.core.agent_metrics import AgentCounts, encode_counts, find_minute
 from arriero.core.ledger_batches import LedgerBatch, LedgerEntry
 from arriero.errors import UnreadableRow
 from arriero.inspection.facts import CountsRow
-from arriero.limits import AgentLimitsRow, LimitPolicy, RateRow, encode_limit_keys, encode_limits
 from arriero.model import MICROSECONDS, ConvoyRow, Instant, LeaseRow, LedgerRow, LedgerState, TailRow
-from arriero.processes import ProcessAbout, ProcessRow
-from arriero.schedules import DeclareSchedule, ScheduleApplied, ScheduleDeclaration, ScheduleRow, Timing
+from arriero.model.agents import (
+    AgentLimitsRow,
+    AgentVerb,
+    BreakerRow,
+    BreakerState,
+    LimitPolicy,
+    RateRow,
+    encode_limit_keys,
+    encode_limits,
+)
+from arriero.model.answers import BreakerApplied, Refusal, Submitted
+from arriero.model.commands import OperateAgent, Process
+from arriero.model.processes import ProcessAbout, ProcessRow
+from arriero.model.schedules import DeclareSchedule, ScheduleApplied, ScheduleDeclaration, ScheduleRow, Timing
+from arriero.model.tokens import NewToken, TokenRow
 from arriero.store.memory import MemoryStore
 from arriero.store.quarantine import UNREADABLE
 from arriero.store.readable import KEYS, TABLES, columns_of, name_row
 from arriero.store.rows import SharedRow
 from arriero.store.sqlite.store import SqliteStore
-from arriero.tokens import NewToken, TokenRow
 
 NONSENSE = "nonsense"
 RATE = LimitPolicy(name="calls", kind="rate", most=1, per=60.0, is_keyed=True)

@@ -8,7 +8,7 @@ import pytest
 from store_world import COMPLETE_WITHIN, TestClock, World, step
 
 from arriero.model import StepState, TaskState
-from arriero.policies import Supervision, TaskPolicy
+from arriero.model.policies import Supervision, TaskPolicy
 from arriero.runtime.alerts import Alerting
 from arriero.runtime.ports import LoopClock, SystemPorts
 from arriero.runtime.settings import Settings

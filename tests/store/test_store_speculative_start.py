@@ -7,19 +7,6 @@ import msgspec
 import pytest
 from store_world import COMPLETE_WITHIN, FAILED, Event, World, kinds, step
 
-from arriero.answers import Applied, ConvoyApplied
-from arriero.commands import (
-    Advance,
-    Ahead,
-    BeginUndo,
-    EndByLimit,
-    HandOver,
-    Hold,
-    NewStep,
-    Operate,
-    OperateConvoy,
-    Process,
-)
 from arriero.model import (
     ConvoyState,
     ConvoyVerb,
@@ -32,7 +19,20 @@ from arriero.model import (
     Verb,
     later,
 )
-from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
+from arriero.model.answers import Applied, ConvoyApplied
+from arriero.model.commands import (
+    Advance,
+    Ahead,
+    BeginUndo,
+    EndByLimit,
+    HandOver,
+    Hold,
+    NewStep,
+    Operate,
+    OperateConvoy,
+    Process,
+)
+from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
 
 KEY = "customer-7"
 SKIPS = msgspec.json.encode(TaskPolicy(None, Supervision(), ConvoyPolicy(head="skip"))).decode()

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from store_world import COMPLETE_WITHIN, DONE, World, kinds, step, submission, timer
 
-from arriero.answers import Submitted
-from arriero.commands import Advance, NewStep, Process, Start
 from arriero.core.undo import build_idempotency_key
 from arriero.model import Instant, StepKind, StepState, TaskState, later
+from arriero.model.answers import Submitted
+from arriero.model.commands import Advance, NewStep, Process, Start
 
 REQUEST = step(take=True)
 

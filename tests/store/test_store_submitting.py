@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from store_world import ALIKE, KNOWN, NOON, OTHERWISE, TestClock, World, kinds, submission
 
-from arriero.answers import Refusal, Submitted
 from arriero.model import TaskState
+from arriero.model.answers import Refusal, Submitted
 
 
 async def test_a_submitted_task_is_pending_free_and_due_at_once(world: World) -> None:

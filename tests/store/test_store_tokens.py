@@ -5,7 +5,7 @@ from store_world import World
 from arriero.audit.check import check
 from arriero.events import read_events
 from arriero.events.store import TokenCreated, TokenRevoked
-from arriero.tokens import NewToken, Reach, TokenRow
+from arriero.model.tokens import NewToken, Reach, TokenRow
 
 
 def new_token(token_id: str = "0011", **changes: object) -> NewToken:

@@ -3,10 +3,10 @@
 import msgspec
 from store_world import NOON, World
 
-from arriero.commands import Compensate, GaveUp, Hold, RetryAsked
 from arriero.core.alerts import build_alert
-from arriero.failures import CapturedError, Frame, StepFailure, TaskFailure
 from arriero.model import Instant
+from arriero.model.commands import Compensate, GaveUp, Hold, RetryAsked
+from arriero.model.failures import CapturedError, Frame, StepFailure, TaskFailure
 from arriero.store.contract import PurgeNamed
 
 LINE = Frame("shop/orders.py", 42, "fulfil", "total = prices['nix']")

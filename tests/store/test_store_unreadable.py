@@ -10,11 +10,11 @@ import pytest
 from damaging import NO_POLICY, Damage
 from store_world import FAILED, TestClock, World, step, submission
 
-from arriero.answers import Applied, Claimed, Submitted
-from arriero.commands import HandOver, Hold, Operate, OperateConvoy, Process
 from arriero.core.convoys import LOOK_AT_UNREADABLE_SECONDS
 from arriero.errors import UnreadableRow
 from arriero.model import AlertRow, ConvoyVerb, TaskState, Verb
+from arriero.model.answers import Applied, Claimed, Submitted
+from arriero.model.commands import HandOver, Hold, Operate, OperateConvoy, Process
 from arriero.store.quarantine import APART_SECONDS
 from arriero.store.sqlite.store import SqliteStore
 

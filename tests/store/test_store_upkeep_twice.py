@@ -5,7 +5,7 @@ import asyncio
 from store_world import World, submission
 
 from arriero.core.ledger_batches import LedgerBatch, LedgerEntry
-from arriero.core.obsolete_rows import KEPT_SECONDS
+from arriero.core.purging import KEPT_SECONDS
 from arriero.model import LedgerState
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.upkeep import BATCH, Upkeep

@@ -24,8 +24,12 @@ from store_world import (
     undo_of,
 )
 
-from arriero.answers import Applied, Refusal, Submitted
-from arriero.commands import (
+from arriero.core.supervision import on_limit_passed
+from arriero.core.undo import decide_next_undo
+from arriero.core.verb_guards import list_allowed_verbs
+from arriero.model import Loaded, StepKind, StepState, TaskRow, TaskState, Verb, later
+from arriero.model.answers import Applied, Refusal, Submitted
+from arriero.model.commands import (
     Advance,
     AnyCommand,
     BeginUndo,
@@ -39,12 +43,8 @@ from arriero.commands import (
     PutDown,
     Reported,
 )
-from arriero.core.supervision import on_limit_passed
-from arriero.core.undo import decide_next_undo
-from arriero.core.verb_guards import list_allowed_verbs
-from arriero.failures import TaskFailure
-from arriero.model import Loaded, StepKind, StepState, TaskRow, TaskState, Verb, later
-from arriero.policies import Supervision, TaskPolicy
+from arriero.model.failures import TaskFailure
+from arriero.model.policies import Supervision, TaskPolicy
 from arriero.store.state_store import StateStore
 from arriero.store.task_filter import TaskFilter
 

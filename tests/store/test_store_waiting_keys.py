@@ -8,10 +8,10 @@ from store_world import DONE, TestClock, World, gave_up, retry_at, step, undo_of
 from test_store_limits import declare, hold, merchants, take, take_answer, waiting
 from test_store_verbs import FAILED, REDO, verb
 
-from arriero.commands import AssignApp, BeginUndo, Hold, PlanUndo, Process
-from arriero.failures import TaskFailure
-from arriero.limits import LimitPolicy, WaitingKeysRow, encode_limit_keys
 from arriero.model import Instant, StepRow, Verb, later
+from arriero.model.agents import LimitPolicy, WaitingKeysRow, encode_limit_keys
+from arriero.model.commands import AssignApp, BeginUndo, Hold, PlanUndo, Process
+from arriero.model.failures import TaskFailure
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.upkeep import Upkeep
 from arriero.store.contract import PurgeNamed

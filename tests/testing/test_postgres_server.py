@@ -300,10 +300,10 @@ def test_a_taken_port_is_refused_by_name_when_it_was_asked_for(server: Server) -
 def test_a_port_that_is_taken_in_the_last_moment_is_replaced_by_another(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from arriero.testing.postgres import scratch
+    from arriero.testing.postgres import binaries
     from arriero.testing.postgres import server as module
 
-    offered = iter([server.port, scratch.free_port()])
+    offered = iter([server.port, binaries.free_port()])
     monkeypatch.setattr(module, "free_port", lambda: next(offered))
     with Server.start(durable=False) as second:
         assert second.port != server.port

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from core_rows import NOW, done, failed, failure_text, step_row, task_row, undo_row
 
-from arriero.answers import Applied
-from arriero.commands import (
+from arriero.model import Instant, StepKind, StepRow, StepState, TaskState, later
+from arriero.model.answers import Applied
+from arriero.model.commands import (
     Advance,
     AnyCommand,
     EndByLimit,
@@ -20,9 +21,8 @@ from arriero.commands import (
     RetryAsked,
     Succeeded,
 )
-from arriero.failures import StepFailure, TaskFailure
-from arriero.model import Instant, StepKind, StepRow, StepState, TaskState, later
-from arriero.trace_context import SpanIds
+from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.trace_context import SpanIds
 from arriero.tracing.spans import EndedSpan, find_task_trace, list_ended_spans
 
 LATER = later(NOW, 5.0)

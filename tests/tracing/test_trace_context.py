@@ -3,7 +3,7 @@
 import pytest
 
 from arriero.errors import InvalidInput
-from arriero.trace_context import (
+from arriero.model.trace_context import (
     SpanIds,
     TraceContext,
     check_trace_headers,

@@ -30,7 +30,7 @@ from arriero import (
     Undo,
     workflow,
 )
-from arriero.trace_context import SpanIds
+from arriero.model.trace_context import SpanIds
 from arriero.tracing.task_span import TaskSpan
 
 shop = Agent("shop", max_in_flight=10, breaker=None, retry_budget=None)

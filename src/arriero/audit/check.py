@@ -5,8 +5,6 @@ from typing import assert_never
 
 import msgspec
 
-from ..breakers import BreakerRow, BreakerState
-from ..epoch import FIRST
 from ..events import (
     TYPES,
     Event,
@@ -21,6 +19,7 @@ from ..events import (
     UnreadableEvent,
     read_events,
 )
+from ..events.base import START, fits_link, payload_hash
 from ..events.step import StepExpired, StepReport
 from ..events.store import (
     AppRenamed,
@@ -43,14 +42,15 @@ from ..events.store import (
     TokenRevoked,
 )
 from ..events.task import TaskExpired, TaskSubmitted
-from ..history_chain import START, fits_link, payload_hash
 from ..model import ConvoyRow, HistoryRow, LeaseHolder, Loaded, StepKind, StepState
+from ..model.agents import BreakerRow, BreakerState
+from ..model.processes import FIRST
 from . import fold_people
 from .erasures import Erasures
 from .fold import UNREADABLE, TaskFold, Violation
 from .fold_agents import BreakerFold, LimitsFold, RedispatchFold
-from .fold_apps import judge_app
 from .fold_convoys import fold_turn_event
+from .fold_people import judge_app
 from .fold_steps import fold_step_event
 from .fold_store import LedgerFold, ScheduleFold, TokenFold
 from .fold_stream import ConvoyStream, read_convoy_number

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ..errors import MutilatedExport
-from ..history_chain import START, fits_link
+from ..events.base import START, fits_link
 from ..model import HistoryRow, Instant
 from .erasures import Erasures
 

@@ -9,7 +9,7 @@ import msgspec
 from ..errors import ArrieroError
 from ..events.step import StepOpened, StepReopened
 from ..model import StepState, TaskState, Turn
-from ..policies import StepPolicy
+from ..model.policies import StepPolicy
 
 ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
 STEP_IS_OPEN = (StepState.PENDING, StepState.RUNNING)

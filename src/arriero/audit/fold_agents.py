@@ -7,17 +7,6 @@ from typing import assert_never
 import msgspec
 
 from ..events import Event, UnreadableEvent
-from ..events.breaker import (
-    AgentPaused,
-    AgentResumed,
-    BreakerAnswered,
-    BreakerClosed,
-    BreakerOpened,
-    BreakerProbeBegun,
-    BreakerProbed,
-    BreakerProbeEnded,
-    EventOfBreaker,
-)
 from ..events.step import (
     AttemptTried,
     CompensationDispatched,
@@ -27,9 +16,20 @@ from ..events.step import (
     StepOpened,
     StepReopened,
 )
-from ..events.store import LimitsDeclared
-from ..limits import LimitPolicy, read_limits
+from ..events.store import (
+    AgentPaused,
+    AgentResumed,
+    BreakerAnswered,
+    BreakerClosed,
+    BreakerOpened,
+    BreakerProbeBegun,
+    BreakerProbed,
+    BreakerProbeEnded,
+    EventOfBreaker,
+    LimitsDeclared,
+)
 from ..model import MICROSECONDS, StepState
+from ..model.agents import LimitPolicy, read_limits
 from .fold import StepFold, TaskFold, Violation
 
 _SHARES_KEY = "interchangeable"

@@ -1,12 +1,12 @@
 """The fold of events of people: their verbs, the messages to submitters, the alerts; and their invariants."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from msgspec import UNSET
 
 from ..events import Event, UnreadableEvent
-from ..events.step import StepAnswered, StepEdited, StepReopened, StepSetBack
+from ..events.step import CompensationDispatched, StepAnswered, StepDispatched, StepEdited, StepReopened, StepSetBack
 from ..events.task import (
     AlertClosed,
     AlertOpened,
@@ -15,14 +15,37 @@ from ..events.task import (
     OperatorApproval,
     StatusPublished,
     TaskAssigned,
+    TaskClaimed,
 )
-from ..model import StepState, TaskState, Turn, Verb
-from ..person_names import list_skeletons
-from ..verb_rules import VERB_RULES
+from ..model import NOT_SAID, StepState, TaskState, Turn, Verb
+from ..model.verb_rules import VERB_RULES
+from ..text.person_names import list_skeletons
 from .fold import ENDED, STEP_IS_OPEN, StepFold, TaskFold
 from .fold_agents import judge_reopening
-from .fold_apps import assign_app
 from .fold_convoys import judge_turn
+
+
+def assign_app(task: TaskFold, event: TaskAssigned) -> None:
+    """Fold the event by which a person gave the task to an App."""
+    if not event.by:
+        task.convict("I59", "assigned to an App by nobody")
+    if event.from_app != task.app:
+        task.convict("I59", f"it is recorded to have been of App {event.from_app!r}, it was of {task.app!r}")
+    task.grow_fence(event.fence, "assigned")
+    task.app, task.holder, task.not_before = event.app, None, event.not_before
+
+
+def judge_app(task: TaskFold, events: Sequence[Event | UnreadableEvent], apps: Mapping[int, str]) -> None:
+    """Judge the App after one commit. ``apps``: of process starts, by number; of one of release 0.4.0 none is known."""
+    for event in events:
+        if not isinstance(event, TaskClaimed | StepDispatched | CompensationDispatched):
+            continue
+        app = apps.get(event.process, NOT_SAID)
+        if NOT_SAID not in (app, task.app) and app != task.app:
+            task.convict(
+                "I61", f"{event.type} by process {event.process} of App {app!r}, the task is of App {task.app!r}"
+            )
+
 
 _TERMINAL_STATUS = {
     TaskState.PROCESSED: "completed",

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
-from ..events.schedule import (
+from ..events.store import (
     EventOfSchedule,
+    LedgerDiscarded,
+    LedgerOpenedEvent,
     ScheduleAsked,
     ScheduleDecided,
     ScheduleDeclared,
@@ -15,8 +17,9 @@ from ..events.schedule import (
     ScheduleRemoved,
     ScheduleResumed,
     ScheduleTroubled,
+    TokenCreated,
+    TokenRevoked,
 )
-from ..events.store import LedgerDiscarded, LedgerOpenedEvent, TokenCreated, TokenRevoked
 from .fold import Violation
 
 Convict = Callable[[str, str], None]

@@ -24,7 +24,7 @@ from ..events.convoy import (
     EventOfTurn,
 )
 from ..model import ConvoyState, ConvoyVerb, Turn
-from ..verb_rules import CONVOY_VERB_RULES
+from ..model.verb_rules import CONVOY_VERB_RULES
 from .fold import TaskFold, Violation
 
 

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import UNSET
 
 from ..events import Event, UnreadableEvent, read_events, read_events_to_show
+from ..events.base import payload_hash
 from ..events.step import StepAnswered, StepDispatched, StepEdited, StepReport
 from ..events.task import OperatorAction
-from ..history_chain import payload_hash
 from ..model import STEP_BITS, EditRow, HistoryRow, Instant, LateAnswerRow, Loaded, StepKind, StepRow
 
 UNKNOWN_EDITOR = "somebody (by a release before 0.5, which kept no record)"

@@ -5,17 +5,17 @@ import asyncio
 import click
 import msgspec
 
-from ..breakers import AgentVerb
 from ..client.agent_metrics import AgentMetrics, RecentCalls
 from ..client.agents import AgentView, ProviderView, check_agent_name, load_agent_views
 from ..core.agent_metrics import BOUNDS_SECONDS
 from ..errors import InvalidInput
-from ..escaping import shell_word
 from ..events import Event, UnreadableEvent
-from ..events.breaker import EventOfBreaker
+from ..events.store import EventOfBreaker
 from ..explain.agents import format_use
 from ..model import HistoryRow
+from ..model.agents import AgentVerb
 from ..operations import agents
+from ..text.escaping import shell_word
 from ..text.format import format_count, format_duration
 from .operation_commands import add_act, add_listing, build_group
 from .options import json_option, store_option

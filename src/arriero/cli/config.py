@@ -6,8 +6,8 @@ import click
 import msgspec
 
 from ..config import SETTINGS, Configuration, Setting, format_setting, unknown_variables
-from ..config_values import mask_value
-from ..escaping import one_line
+from ..config.values import mask_value
+from ..text.escaping import one_line
 from .options import json_option, store_option
 from .output import print_json, print_table
 from .stores import load_store_configuration

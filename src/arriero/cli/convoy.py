@@ -5,11 +5,11 @@ import asyncio
 import click
 import msgspec
 
-from .. import codec
 from ..client.convoy import NAMED, NAMED_MAX, SHOWN, ConvoyView, build_convoy_view, list_convoy_views
 from ..errors import InvalidInput
 from ..explain.convoys import format_policy, format_ranges
 from ..operations import convoys
+from ..payloads import codec
 from .operation_commands import add_act, build_group
 from .options import NUMBER, json_option, store_option
 from .output import format_time, print_fields, print_json, print_table, truncate

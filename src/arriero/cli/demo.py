@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..extras import describe_install
+from ..errors import describe_install
 from .options import json_option, parse_duration
 
 EXTRAS = ("fastapi", "httpx2", "starlette", "uvicorn")

@@ -9,12 +9,11 @@ import click
 from ..client.payload_record import ShownRecord
 from ..client.row_shapes import build_output
 from ..client.task_explanation import ActionAnswer, build_explanation, list_results, load_explanation
-from ..escaping import one_line, shell_word
 from ..explain.available_actions import AvailableAction
 from ..explain.task import Explanation
 from ..explain.task_situation import PersonAct
 from ..model import Instant, Loaded
-from ..store.masking import holds_password
+from ..text.escaping import holds_password, one_line, shell_word
 from ..text.format import format_instant_and_age, format_relative
 from .options import json_option, store_option
 from .output import print_json, print_text, print_trace, truncate

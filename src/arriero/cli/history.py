@@ -10,11 +10,11 @@ import msgspec
 
 from ..audit.export import TrailerSum, encode_row, encode_trailer, read_export
 from ..errors import MutilatedExport
-from ..escaping import one_line
 from ..events import decode_event_fields
-from ..explain.timeline import IncarnationStart, Timeline
+from ..explain.past import IncarnationStart, Timeline
 from ..model import HistoryRow, Instant, TaskRow
 from ..store.state_store import StateStore
+from ..text.escaping import one_line
 from ..text.format import format_duration, format_instant
 from .options import json_option, store_option
 from .output import (

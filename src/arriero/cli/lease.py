@@ -8,13 +8,13 @@ import msgspec
 from ..client.leases import BreakLeaseAnswer, load_lease_views
 from ..client.task_verbs import check_signature
 from ..errors import InvalidInput
-from ..escaping import shell_word
 from ..events import Event, UnreadableEvent
 from ..events.store import EventOfLease
 from ..leases import Lease, LeaseView, open_lease
 from ..leases.store import build_lease_view, check_name
 from ..store.contract import SUPERVISOR_LEASE
 from ..store.state_store import StateStore
+from ..text.escaping import shell_word
 from ..text.format import format_duration
 from .operation_commands import build_group
 from .options import F, json_option, signature_options, store_option

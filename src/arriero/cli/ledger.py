@@ -26,10 +26,10 @@ from ..client.ledger_handle import (
 )
 from ..client.task_verbs import ACTOR, check_signature
 from ..errors import ArrieroError, InvalidInput
-from ..escaping import one_line
 from ..model import LedgerRow, LedgerState, TaskState
 from ..runtime.ports import SystemPorts
 from ..runtime.result_waiters import ResultWaiters
+from ..text.escaping import one_line
 from .near_misses import NearMissGroup
 from .options import (
     confirm,

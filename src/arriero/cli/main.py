@@ -10,7 +10,7 @@ import click
 
 from .. import __version__
 from ..errors import ArrieroError
-from ..escaping import one_line
+from ..text.escaping import one_line
 from .agent import agent
 from .alert import alert
 from .config import config

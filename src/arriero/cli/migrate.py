@@ -7,9 +7,9 @@ import click
 import msgspec
 
 from ..errors import InvalidInput
-from ..escaping import one_line
 from ..store import schema_of
 from ..store.migrate import RIGHTS, Grant, Schema, SchemaState
+from ..text.escaping import one_line
 from .options import json_option, store_option
 from .output import print_json
 from .stores import load_store_configuration, refuse_memory_store

@@ -10,9 +10,8 @@ from typing import Any
 import click
 import msgspec
 
-from ..escaping import shell_word
-from ..store.masking import holds_password
-from ..verb_rules import VERBS
+from ..model.verb_rules import VERBS
+from ..text.escaping import holds_password, shell_word
 
 PROGRAM = "arriero"
 SIMILARITY_MIN = 0.6  # of two words, as difflib measures it: below it a guess misleads more than it helps

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import DefinitionError, InvalidInput, VerbRefused
-from ..escaping import one_line
 from ..model import NUMBER_MAX
-from ..policies import seconds
+from ..model.policies import seconds
+from ..text.escaping import one_line
 from ..text.format import format_count
 
 NOT_DONE = 1  # the exit code when somebody said no, or some were refused

@@ -17,12 +17,11 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from ..escaping import escape_json, escape_text, one_line
-from ..failure_location import format_traceback
-from ..failures import CapturedTraceback
 from ..model import Instant
+from ..model.failures import CapturedTraceback
 from ..model.instants import as_datetime
-from ..text.format import format_duration
+from ..text.escaping import escape_json, escape_text, one_line
+from ..text.format import format_duration, format_traceback
 
 # Text and tables fitted to the width of a terminal. What is to be copied, like an id, a key or a command, must stand on one line: of
 # a table that is too narrow for its ids, each row becomes a block of some lines, in which the title of a column stands before each

@@ -9,12 +9,12 @@ import msgspec
 from ..client.task_verbs import ACTOR
 from ..core.purging import Named
 from ..errors import InvalidInput
-from ..escaping import one_line
 from ..model import Instant, TaskState, later
 from ..model.instants import as_datetime
 from ..store.contract import OBSOLETE_AT_ONCE, Purge, PurgeNamed
 from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
+from ..text.escaping import one_line
 from ..text.format import format_seconds
 from .options import (
     confirm,

@@ -6,11 +6,11 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from .. import codec
 from ..client.app import App
 from ..client.replies import Replies, Status, build_status
 from ..errors import InvalidInput
-from ..escaping import one_line
+from ..payloads import codec
+from ..text.escaping import one_line
 from .options import print_note, store_option
 from .output import encode_text, format_time, json_line, open_data_output
 from .stores import open_operator

@@ -16,13 +16,12 @@ import click
 
 from ..client.app import App
 from ..config import Configuration, load_configuration
-from ..errors import InvalidInput
-from ..escaping import one_line
-from ..extras import describe_install
+from ..errors import InvalidInput, describe_install
 from ..runtime.ports import LoopClock
 from ..runtime.service_notifier import ServiceNotifier
 from ..runtime.settings import HTTP, ROLES
 from ..store import open_store
+from ..text.escaping import one_line
 from .options import F, log_format_option, store_option
 from .output import PlainFormatter, discard_output
 from .stores import load_app, load_configured_app

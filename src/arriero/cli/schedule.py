@@ -12,7 +12,7 @@ from ..client.schedules import ScheduleView, build_schedule_view, choose_app_of_
 from ..client.task_verbs import check_signature
 from ..declare.schedules import check_instant
 from ..events import Event, UnreadableEvent
-from ..events.schedule import EventOfSchedule
+from ..events.store import EventOfSchedule
 from ..explain.schedules import (
     OVERLAPS,
     find_remedy,
@@ -21,9 +21,9 @@ from ..explain.schedules import (
 )
 from ..model import HistoryRow
 from ..model.instants import as_datetime
+from ..model.schedules import Overlap, ScheduleRow
 from ..operations import schedules
 from ..operations.declaration import Done
-from ..schedules import Overlap, ScheduleRow
 from ..text.format import format_count, format_timing
 from .operation_commands import add_act, add_listing, add_options, build_group, print_done, read_arguments
 from .options import json_option, print_nobody_runs, read_option, signature_options, store_option

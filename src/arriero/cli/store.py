@@ -8,7 +8,7 @@ import msgspec
 
 from ..client.app_assignment import Assigned, Assignment, assign
 from ..client.task_verbs import ACTOR, check_signature
-from ..escaping import one_line
+from ..text.escaping import one_line
 from .near_misses import NearMissGroup
 from .options import NOT_DONE, confirm, count_tasks, json_option, signature_options, store_option, yes_option
 from .output import Progress, print_json

@@ -16,7 +16,7 @@ from ..client.task_verbs import load_task
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import TaskFailed
-from ..escaping import one_line
+from ..text.escaping import one_line
 from .operation_commands import gather_options
 from .options import json_option, print_nobody_runs, read_option, store_option
 from .output import print_json

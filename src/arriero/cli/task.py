@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from .. import codec
 from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownRecord, ShownVersion, read_record
 from ..client.task_shapes import (
     ListedTask,
@@ -22,18 +21,18 @@ from ..client.task_view import load_tasks_ahead, read_holders, read_times
 from ..client.tasks import TaskSelector
 from ..core.supervision import decode_task_policy
 from ..errors import UnknownTask
-from ..escaping import one_line
 from ..explain.convoys import TasksAhead, format_place
-from ..explain.elapsed import Elapsed, may_have_waited
 from ..explain.outages import format_next_attempt, format_short_failure
-from ..failure_location import format_labelled_location
-from ..failures import read_step_failure
+from ..explain.past import Elapsed, may_have_waited
 from ..inspection.attempts import Retrying
 from ..model import TASK_OPEN, Instant, Loaded, TaskRow, Turn
+from ..model.failures import read_step_failure
+from ..payloads import codec
 from ..store.readable import legible_task
 from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
-from ..text.format import format_duration, format_failure_with_line
+from ..text.escaping import one_line
+from ..text.format import format_duration, format_failure_with_line, format_labelled_location
 from .near_misses import NearMissGroup
 from .operation_commands import gather_options
 from .options import NUMBER, json_option, store_option

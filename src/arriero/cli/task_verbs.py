@@ -1,4 +1,4 @@
-"""The commands of the verbs on tasks, built from their declarations in ``verb_rules``."""
+"""The commands of the verbs on tasks, built from their declarations in ``model.verb_rules``."""
 
 import asyncio
 import sys
@@ -23,9 +23,9 @@ from ..client.task_verbs import (
 )
 from ..client.tasks import TaskSelector
 from ..errors import InvalidInput, VerbRefused
-from ..escaping import shell_argument
 from ..model import Loaded, TaskState, Verb
-from ..verb_rules import VERB_RULES, VERBS, AnswerArguments, VerbArguments
+from ..model.verb_rules import VERB_RULES, VERBS, AnswerArguments, VerbArguments
+from ..text.escaping import shell_argument
 from .operation_commands import build_options, format_options, gather_options, name_option, read_arguments
 from .options import (
     NOT_DONE,

@@ -7,9 +7,9 @@ import click
 
 from ..client.app import App
 from ..client.tokens import CreatedToken, TokenView
-from ..escaping import one_line
+from ..model.tokens import Scope
 from ..operations import tokens
-from ..tokens import Scope
+from ..text.escaping import one_line
 from .operation_commands import add_act, add_listing, build_group
 from .options import find_login_name, json_option, parse_duration, store_option
 from .output import format_time, print_json

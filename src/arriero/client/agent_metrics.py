@@ -6,7 +6,6 @@ from datetime import datetime
 
 import msgspec
 
-from ..breakers import FAILED_ENDS, BreakerRow
 from ..core.agent_metrics import (
     BOUNDS_SECONDS,
     OUTCOMES,
@@ -21,8 +20,9 @@ from ..core.lease import read_process_about
 from ..errors import UnknownName
 from ..inspection.facts import AgentLoad, AgentMeasurements
 from ..model import Instant, seconds_between
+from ..model.agents import FAILED_ENDS, BreakerRow
 from ..model.instants import as_datetime
-from ..processes import ProcessRow
+from ..model.processes import ProcessRow
 from ..store.state_store import StateStore
 
 AppAndAgent = tuple[str, str]

@@ -6,19 +6,18 @@ from datetime import datetime
 
 import msgspec
 
-from .. import codec
-from ..answers import BreakerApplied, Refusal
-from ..breakers import AgentVerb, BreakerRow, BreakerState
-from ..commands import OperateAgent
 from ..core.breaker import compute_next_look
 from ..core.lease import read_process_about
 from ..core.limits import build_book, list_limits
 from ..core.routing import Candidate, SurveyedAgent, compute_shares, survey_hosts
 from ..errors import InvalidInput, UnknownName, VerbRefused
 from ..inspection.facts import AgentLoad
-from ..limits import LimitsInUse, read_limit_keys
 from ..model import Instant
-from ..processes import ProcessRow
+from ..model.agents import AgentVerb, BreakerRow, BreakerState, LimitsInUse, read_limit_keys
+from ..model.answers import BreakerApplied, Refusal
+from ..model.commands import OperateAgent
+from ..model.processes import ProcessRow
+from ..payloads import codec
 from ..store.state_store import StateStore
 from . import task_verbs
 from .agent_metrics import AgentMetrics, MetricsBuilder, find_hosts, sum_up_counts

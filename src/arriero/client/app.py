@@ -5,12 +5,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from .. import codec
 from ..declare.steps import Agent, Step, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import DefinitionError, InvalidInput
 from ..model import STEP_PREFIX
-from ..policies import Duration, check_type
+from ..model.policies import Duration, check_type
+from ..payloads import codec
 from ..runtime.code import Code
 from .client import Client
 from .running import run_configured

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from .. import codec
-from ..answers import Refusal
-from ..commands import AssignApp
 from ..core.lease import read_process_about
 from ..errors import InvalidInput, UnknownTask
 from ..model import NOT_SAID, LedgerRow, LedgerState, TaskRow, TaskState
+from ..model.answers import Refusal
+from ..model.commands import AssignApp
+from ..payloads import codec
 from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
 from . import task_verbs

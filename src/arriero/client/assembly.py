@@ -14,7 +14,7 @@ from ..declare.providers import Groups, group_agents
 from ..declare.steps import Agent
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
-from ..processes import ProcessAbout
+from ..model.processes import ProcessAbout
 from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from ..runtime.alerts import Alerting
 from ..runtime.code import Code

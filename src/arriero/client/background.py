@@ -13,8 +13,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from ..errors import InvalidInput
-from ..loops import drop_silently
 from ..runtime.shutdown import CANCELLED_SECONDS_MAX
+from ..system.loops import drop_silently
 from .replies import Replies
 from .session import Session
 

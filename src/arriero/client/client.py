@@ -5,10 +5,10 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from .. import codec
 from ..declare.steps import StepCall
 from ..declare.workflows import Workflow, WorkflowCall
-from ..policies import Duration, check_seconds
+from ..model.policies import Duration, check_seconds
+from ..payloads import codec
 from ..runtime.code import Code
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
 from .external_transaction import submit_joined

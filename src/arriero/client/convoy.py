@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from .. import codec
-from ..answers import ConvoyApplied, Refusal
-from ..commands import OperateConvoy
 from ..errors import InvalidInput, UnknownName, VerbRefused
 from ..explain.convoys import describe_convoy_wait, effective_policy, gap_deadline, standing_since
-from ..failures import read_task_failure
 from ..model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, Instant, Ordering, TaskRow
-from ..policies import ConvoyPolicy, Duration, check_seconds
+from ..model.answers import ConvoyApplied, Refusal
+from ..model.commands import OperateConvoy
+from ..model.failures import read_task_failure
+from ..model.policies import ConvoyPolicy, Duration, check_seconds
+from ..payloads import codec
 from ..store.contract import ConvoyLoaded
 from ..store.readable import faults_of, legible
 from . import task_verbs

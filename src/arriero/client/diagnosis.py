@@ -24,8 +24,13 @@ from ..explain.doctor import (
     needs_care,
     sort_findings,
 )
-from ..explain.doctor_server import diagnose_address, diagnose_server, diagnose_tokens, diagnose_unreadable_rows
-from ..explain.leases import diagnose_leader
+from ..explain.doctor_server import (
+    diagnose_address,
+    diagnose_leader,
+    diagnose_server,
+    diagnose_tokens,
+    diagnose_unreadable_rows,
+)
 from ..explain.outages import diagnose_attempts
 from ..explain.schedules import diagnose_schedules
 from ..model import AlertRow, Instant

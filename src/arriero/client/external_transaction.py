@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..answers import Refusal, Submitted
-from ..commands import Submit
 from ..errors import InvalidInput
+from ..model.answers import Refusal, Submitted
+from ..model.commands import Submit
 from ..store.contract import Busy
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import sqlite3
 from typing import Any
 
 from ..errors import InvalidInput, LeadershipLost
-from ..leases.leadership import Leadership
+from ..leases.mutex import Leadership
 from ..leases.store import StoreLease
 from ..model import LeaseTerm
 from ..store.state_store import StateStore

@@ -10,10 +10,10 @@ from ..declare.steps import Step, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import InvalidArguments, InvalidInput, UnknownDefinition
 from ..model import STEP_PREFIX, Loaded, StepKind
-from ..plain_values import fill_in_defaults
+from ..model.verb_rules import AnswerArguments, ResubmitArguments, VerbArguments
+from ..payloads.codec import refuse_doubtful_json
+from ..payloads.plain_values import fill_in_defaults
 from ..runtime.code import Code
-from ..strict_json import refuse_doubtful_json
-from ..verb_rules import AnswerArguments, ResubmitArguments, VerbArguments
 from .session import Session
 from .task_verbs import build_answer, build_edit, find_definition, find_edited_definition, find_step, refuse_edits
 

@@ -10,7 +10,7 @@ from ..leases.contract import LeaseView
 from ..leases.mutex import DistributedMutex, OnElected, OnLost
 from ..leases.store import StoreLease, build_lease_view
 from ..model.instants import as_datetime
-from ..policies import Duration
+from ..model.policies import Duration
 from ..store.state_store import StateStore
 from .session import Session
 

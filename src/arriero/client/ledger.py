@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 
-from .. import codec
-from ..answers import TOO_MANY_OPEN_TASKS
-from ..commands import Submit
 from ..core.ledger_batches import LedgerBatch, LedgerEntry, extend_digest, start_digest
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import InvalidInput, TooManyOpenTasks
 from ..model import STEP_PREFIX, LedgerRow, LedgerState
+from ..model.answers import TOO_MANY_OPEN_TASKS
+from ..model.commands import Submit
+from ..payloads import codec
 from .session import Session
 from .submission import PRIORITY_DEFAULT, SubmitOptions, build_submission
 

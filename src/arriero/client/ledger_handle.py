@@ -5,11 +5,11 @@ from datetime import datetime
 
 import msgspec
 
-from .. import codec
 from ..core.ledgers import have_all_ended
 from ..errors import InvalidInput, StoreError, UnknownName, UnknownTask
 from ..model import LedgerRow, LedgerState
-from ..policies import Duration, check_seconds
+from ..model.policies import Duration, check_seconds
+from ..payloads import codec
 from ..runtime.ports import ProcessClock
 from ..runtime.result_waiters import ResultWaiters
 from ..store.state_store import StateStore

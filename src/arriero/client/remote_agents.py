@@ -9,18 +9,18 @@ from typing import Any, Literal, NoReturn
 import msgspec
 from msgspec.structs import replace
 
-from ..answers import Answer, Applied, AttemptApplied, Refusal
-from ..codec import recordable_details, recordable_text, refuse_deep
-from ..commands import ExtendAttempt, GaveUp, Outcome, ReleaseAttempt, Report, Reported, Succeeded
 from ..core.capabilities import Capability, read_capability, seal_capability
 from ..core.supervision import compute_complete_within, on_attempt_failed
 from ..core.transitions import report_verdict
 from ..declare.steps import Agent, Step
 from ..errors import AgentRequestRefused, AttemptOver, InvalidInput
-from ..failures import StepFailure
 from ..model import NOT_SAID, Instant, StepKind, StepRow, later, seconds_between
+from ..model.answers import Answer, Applied, AttemptApplied, Refusal
+from ..model.commands import ExtendAttempt, GaveUp, Outcome, ReleaseAttempt, Report, Reported, Succeeded
+from ..model.failures import StepFailure
 from ..model.instants import as_datetime
-from ..policies import check_seconds
+from ..model.policies import check_seconds
+from ..payloads.codec import recordable_details, recordable_text, refuse_deep
 from ..runtime.agent_host import AgentHost
 from ..runtime.agent_requests import RemoteRequest, build_request
 from ..runtime.call_monitor import EndedCall

@@ -11,15 +11,14 @@ from typing import Any
 
 import msgspec
 
-from ..answers import Refusal
 from ..core.schedule_instants import check_timing, list_between
 from ..core.schedules import build_fire, decide_rest, is_anything_due, pass_over
 from ..declare.schedules import ScheduleOptions, build_declaration, check_schedule_name
 from ..declare.workflows import Workflow
 from ..errors import ArrieroError, InvalidInput
 from ..model import Instant
-from ..runtime.code import Code, read_one_step
-from ..schedules import (
+from ..model.answers import Refusal
+from ..model.schedules import (
     OF_CODE,
     DeclareSchedule,
     MarkUndeclared,
@@ -32,6 +31,7 @@ from ..schedules import (
     encode_declaration,
     read_declaration,
 )
+from ..runtime.code import Code, read_one_step
 from ..store.readable import faults_of
 from ..text.format import format_period
 from .session import Session

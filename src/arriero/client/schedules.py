@@ -6,17 +6,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..answers import Refusal, Submitted
 from ..core.schedule_instants import iterate_instants
 from ..core.schedules import build_run
 from ..declare.schedules import ScheduleOptions, check_instant
 from ..errors import ArrieroError, InvalidInput, UnknownName, VerbRefused
 from ..explain.schedules import NextRun, list_next_runs
 from ..model import Instant
+from ..model.answers import Refusal, Submitted
 from ..model.instants import as_datetime
-from ..policies import Duration
-from ..runtime.schedule_runner import list_codes
-from ..schedules import (
+from ..model.policies import Duration
+from ..model.schedules import (
     OF_CODE,
     OF_PERSON,
     UNKNOWN_DECLARATION,
@@ -32,6 +31,7 @@ from ..schedules import (
     ScheduleVerb,
     read_declaration,
 )
+from ..runtime.schedule_runner import list_codes
 from ..store.contract import Busy
 from ..store.readable import faults_of, format_faults, legible
 from .row_shapes import build_output, to_datetime

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..answers import Answer, Refusal, Submitted
-from ..commands import CommandOfPerson, Operate, OperateAgent, Submit
 from ..core.deduplication import answer_known_id
 from ..core.lease import is_alive, read_process_about
 from ..declare.steps import Agent
 from ..errors import InvalidInput, OutcomeUnknown, StoreError
 from ..model import NOT_SAID, Loaded, TailRow, later
+from ..model.answers import Answer, Refusal, Submitted
+from ..model.commands import CommandOfPerson, Operate, OperateAgent, Submit
 from ..runtime import crash_points
 from ..runtime.admission_queue import refuse_later
 from ..runtime.code import Code
@@ -33,11 +33,11 @@ from .task_view import TaskViews
 if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..config import Configuration
     from ..core.alerts import Alert
+    from ..model.schedules import ScheduleDeclaration
+    from ..model.tokens import OpenTaskCap
     from ..runtime.node import Node
     from ..runtime.process_context import Substitutes
-    from ..schedules import ScheduleDeclaration
     from ..store.state_store import StateStore
-    from ..tokens import OpenTaskCap
     from ..tracing.tracer import TracingOptions
 
 OperatorCommand = CommandOfPerson | OperateAgent

@@ -5,9 +5,6 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from .. import codec
-from ..answers import TOO_MANY_OPEN_TASKS, Refusal, Submitted
-from ..commands import Submit
 from ..core.call_policy import resolve_call_policy
 from ..core.deduplication import SEQUENCE_USED
 from ..declare.step_options import DEFAULT_SUPERVISION
@@ -15,7 +12,10 @@ from ..declare.steps import StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import ConvoyRefused, InvalidInput, SequenceUsed, TaskExists, TooManyOpenTasks
 from ..model import STEP_PREFIX
-from ..policies import TaskPolicy, check_seconds, encode_policy
+from ..model.answers import TOO_MANY_OPEN_TASKS, Refusal, Submitted
+from ..model.commands import Submit
+from ..model.policies import TaskPolicy, check_seconds, encode_policy
+from ..payloads import codec
 from ..runtime.code import OneStep
 from .session import Session
 
@@ -93,7 +93,7 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
 def _find_trace_context(session: Session, options: SubmitOptions) -> str | None:
     """Find the trace that a submission belongs to. Raises InvalidInput - traceparent is no header of W3C Trace Context."""
     if options.traceparent is not None:
-        from ..trace_context import check_trace_headers  # few submissions bring one
+        from ..model.trace_context import check_trace_headers  # few submissions bring one
 
         return check_trace_headers(options.traceparent, options.tracestate)
     return None if session.tracing is None else session.tracing.find_submitter()

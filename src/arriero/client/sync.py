@@ -10,12 +10,12 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from ..answers import Refusal, Submitted
 from ..core.alerts import Alert
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
 from ..leases import DistributedMutex, Leadership, Lease, LeaseView
-from ..policies import Duration, check_seconds
+from ..model.answers import Refusal, Submitted
+from ..model.policies import Duration, check_seconds
 from .agents import AgentHandle
 from .alerts import check_alert_state, list_alerts
 from .background import BackgroundReading, BackgroundSession

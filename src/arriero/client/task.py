@@ -8,12 +8,12 @@ import msgspec
 
 from ..declare.workflows import WorkflowCall
 from ..errors import NotYetBuilt, TaskCompensated, TaskFailed, UnknownTask
-from ..failure_location import format_location
-from ..failures import choose_public_text, read_task_failure
 from ..model import TaskState, Verb
-from ..policies import Duration, check_seconds
+from ..model.failures import choose_public_text, read_task_failure
+from ..model.policies import Duration, check_seconds
 from ..runtime.code import Code
 from ..store.contract import Ended
+from ..text.format import format_location
 from . import task_verbs
 from .session import Session
 from .task_verbs import load_task, load_task_to_act, operate_task

@@ -9,8 +9,8 @@ import msgspec
 
 from ..explain.available_actions import AvailableAction
 from ..explain.task import Explanation, explain
-from ..failures import CapturedTraceback
 from ..model import AlertRow, Instant, Loaded, StepKind, TaskState
+from ..model.failures import CapturedTraceback
 from ..model.instants import as_datetime
 from ..store.readable import legible_task
 from ..store.state_store import StateStore

@@ -8,10 +8,10 @@ import msgspec
 from ..core.supervision import read_step_policy
 from ..core.undo import list_open_compensations
 from ..explain.convoys import TasksAhead
-from ..explain.elapsed import TaskTimes
-from ..failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
+from ..explain.past import TaskTimes
 from ..inspection.attempts import Retrying
 from ..model import Instant, Loaded, StepKind, StepRow, TaskRow, TaskState
+from ..model.failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
 from ..store.readable import faults_of, format_faults, legible, legible_task
 from ..store.state_store import StateStore
 from .payload_record import ShownRecord

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .. import codec
-from ..answers import APPROVAL_NEEDED, Refusal
-from ..commands import Operate
 from ..core.verb_guards import list_steps_to_redo, may_edit_all
 from ..core.verb_preview import find_verb_refusal
 from ..declare.steps import Step
 from ..declare.workflows import Workflow
 from ..errors import ApprovalNeeded, InvalidInput, UnknownTask, UnreadableRow, VerbRefused
 from ..model import STEP_PREFIX, UNDO_PREFIX, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
-from ..policies import Duration, check_seconds
+from ..model.answers import APPROVAL_NEEDED, Refusal
+from ..model.commands import Operate
+from ..model.policies import Duration, check_seconds
+from ..model.verb_rules import explain_left_out
+from ..payloads import codec
 from ..runtime.code import Code, OneStep, read_one_step
 from ..store.readable import of_task, refuse_unreadable_task
 from ..store.task_filter import ANY_TASK, TaskFilter
-from ..verb_rules import explain_left_out
 from .session import Session
 
 if TYPE_CHECKING:  # only who opens a store pays for its operations
@@ -41,7 +41,7 @@ def check_signature(by: str, reason: str) -> tuple[str, str]:
 
 def check_signer(name: object, what: str) -> str:
     """Check the name of who signs. Raises InvalidInput."""
-    from ..person_names import check_person  # only who signs pays for loading its tables
+    from ..text.person_names import check_person  # only who signs pays for loading its tables
 
     return check_person(name, what)
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import msgspec
 
-from ..codec import decoder
 from ..core.apps import may_run
 from ..core.undo import list_open_compensations
 from ..errors import InvalidInput
 from ..explain.convoys import TasksAhead, describe_person_wait, describe_turn_wait, find_tasks_ahead
-from ..explain.elapsed import TaskTimes
-from ..failure_location import format_location
-from ..failures import CapturedTraceback, TaskFailure, choose_public_text, read_step_failure, read_task_failure
+from ..explain.past import TaskTimes
 from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepKind, StepRow, TaskState, Turn
+from ..model.failures import CapturedTraceback, TaskFailure, choose_public_text, read_step_failure, read_task_failure
 from ..model.instants import as_datetime
+from ..payloads.codec import decoder
 from ..runtime.code import Code
 from ..store.readable import Fault, format_faults, legible_task
+from ..text.format import format_location
 from .row_shapes import build_output, to_datetime
 
 if TYPE_CHECKING:

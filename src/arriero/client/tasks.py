@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from .. import codec
 from ..errors import InvalidInput
 from ..model import STEP_PREFIX, Instant, Loaded, TaskState, Verb, later
 from ..model.instants import as_instant
-from ..policies import Duration, check_seconds
+from ..model.policies import Duration, check_seconds
+from ..payloads import codec
 from ..store.task_filter import TaskCriteria, TaskFilter
 from . import task_verbs
 from .session import Session

@@ -6,7 +6,6 @@ from datetime import datetime
 
 import msgspec
 
-from ..codec import check_id
 from ..core.tokens import (
     ID_BYTES,
     SECRET_BYTES,
@@ -21,9 +20,10 @@ from ..core.tokens import (
 )
 from ..errors import InvalidInput, UnknownName
 from ..model import Instant
-from ..policies import Duration, check_seconds
+from ..model.policies import Duration, check_seconds
+from ..model.tokens import ANY_REACH, NewToken, Reach, TokenRow
+from ..payloads.codec import check_id
 from ..store.state_store import StateStore
-from ..tokens import ANY_REACH, NewToken, Reach, TokenRow
 from .row_shapes import build_output
 from .session import Session
 from .task_verbs import check_signature, check_signer

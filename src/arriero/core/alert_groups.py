@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from ..escaping import shell_word
-from ..history_chain import payload_hash
+from ..events.base import payload_hash
 from ..model import AlertRow, Instant
 from ..model.instants import as_datetime
+from ..text.escaping import shell_word
 from .alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from .alerts import Alert, build_alert
 

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from ..breakers import BreakerRow
-from ..failures import TaskFailure
 from ..model import AlertRow, Instant, TaskRow
+from ..model.agents import BreakerRow
+from ..model.failures import TaskFailure
 
 BREAKER_CAUSE = "breaker"
 SCHEDULE_CAUSE = "schedule"

@@ -16,11 +16,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ..errors import InvalidInput
-from ..escaping import escape_text, one_line, shell_word
-from ..failure_location import format_location
-from ..failures import CapturedTraceback
 from ..model import AlertRow
+from ..model.failures import CapturedTraceback
 from ..model.instants import as_datetime
+from ..text.escaping import escape_text, one_line, shell_word
+from ..text.format import format_location
 from .alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from .lease import SUPERVISORS
 from .supervision import retry_delay

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from ..answers import APPROVAL_NEEDED, Refusal
-from ..commands import Command, Operate
 from ..errors import UnreadableRow
 from ..events import Event, UnreadableEvent, read_events
 from ..events.task import OperatorAction, OperatorApproval
-from ..person_names import list_skeletons
+from ..model.answers import APPROVAL_NEEDED, Refusal
+from ..model.commands import Command, Operate
+from ..text.person_names import list_skeletons
 from .changes import Refused, Rows
 
 OF_EVERY_VERB = frozenset(  # fields of a command that say who asks for a verb of which task, and not what exactly

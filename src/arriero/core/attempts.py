@@ -10,8 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..answers import Refusal, TryDelayed
-from ..commands import BeginTry, CommandOfAttempt, DeliverAttempt, ExtendAttempt, ReleaseAttempt, SaveCheckpoint
+from ..events.base import payload_hash
 from ..events.step import (
     AttemptCheckpoint,
     AttemptDelivered,
@@ -21,10 +20,11 @@ from ..events.step import (
     AttemptTried,
     StepExpired,
 )
-from ..failures import read_task_failure
-from ..history_chain import payload_hash
 from ..model import Instant, StepKind, StepRow, StepState, TaskRow, TaskState, later, seconds_between
-from ..policies import SECONDS_MAX
+from ..model.answers import Refusal, TryDelayed
+from ..model.commands import BeginTry, CommandOfAttempt, DeliverAttempt, ExtendAttempt, ReleaseAttempt, SaveCheckpoint
+from ..model.failures import read_task_failure
+from ..model.policies import SECONDS_MAX
 from .changes import Change, Refused, Rows
 from .limits import LimitBook, hash_keys
 from .states import StepEvent, advance_step

@@ -14,10 +14,10 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
-from ..breakers import BreakerRow, BreakerState, CallCounts
 from ..errors import IllegalTransition
 from ..model import Instant, later
-from ..policies import Breaker
+from ..model.agents import BreakerRow, BreakerState, CallCounts
+from ..model.policies import Breaker
 
 SILENT_CALLS_MIN = 5  # of a service that hangs: fewer may be bad luck
 STEPS_IN_A_ROW_MIN = (

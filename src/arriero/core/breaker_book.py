@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ..breakers import BreakerRow, BreakerState
-from ..commands import GaveUp, Outcome, RetryAsked, Succeeded
 from ..events import Event
-from ..events.breaker import BreakerAnswered, BreakerClosed, BreakerOpened, BreakerProbed
 from ..events.step import StepAttemptsReturned
+from ..events.store import BreakerAnswered, BreakerClosed, BreakerOpened, BreakerProbed
 from ..model import FAILED_IN_OUTAGE, Instant, StepRow, later
+from ..model.agents import BreakerRow, BreakerState
+from ..model.commands import GaveUp, Outcome, RetryAsked, Succeeded
 from .breaker import (
     close_after_ramp,
     compute_retry_at,

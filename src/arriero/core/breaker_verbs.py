@@ -2,11 +2,8 @@
 
 from msgspec.structs import replace
 
-from ..answers import Refusal
-from ..breakers import AgentVerb, BreakerRow, BreakerState
-from ..commands import BeginProbe, EndProbe, OperateAgent, TripBreaker
 from ..events import Event
-from ..events.breaker import (
+from ..events.store import (
     AgentPaused,
     AgentResumed,
     BreakerClosed,
@@ -15,6 +12,9 @@ from ..events.breaker import (
     BreakerProbeEnded,
 )
 from ..model import Instant, later
+from ..model.agents import AgentVerb, BreakerRow, BreakerState
+from ..model.answers import Refusal
+from ..model.commands import BeginProbe, EndProbe, OperateAgent, TripBreaker
 from .alert_rows import build_breaker_alert
 from .breaker import BreakerEvent, advance_breaker, close_by_hand, decode_breaker_policy, open_by_hand, trip
 from .breaker_book import name_breaker

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ..declare.steps import Step, StepCall
-from ..policies import StepPolicy, Supervision, encode_policy
+from ..model.policies import StepPolicy, Supervision, encode_policy
 from .supervision import POLICIES_KEPT
 
 

@@ -6,7 +6,7 @@ from math import sqrt
 import msgspec
 from msgspec.structs import replace
 
-from ..policies import Adaptive
+from ..model.policies import Adaptive
 
 CALLS_MIN = 10  # of a window; a larger limit has windows of as many calls as it allows at once
 MEASURED_EVERY = 50  # windows: half of the places for one of 50 costs a hundredth of the calls

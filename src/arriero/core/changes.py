@@ -11,15 +11,10 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from ..answers import Dispatch, Refusal
-from ..breakers import BreakerRow
-from ..commands import Reported, Succeeded
 from ..events import Event
+from ..events.base import payload_hash
 from ..events.step import CompensationDispatched, StepDispatched, StepOpened, StepReopened, StepReport
 from ..events.task import StatusPublished
-from ..failures import TaskFailure, choose_public_text
-from ..history_chain import payload_hash
-from ..limits import AgentLimitsRow
 from ..model import (
     STEP_BITS,
     AlertRow,
@@ -36,6 +31,10 @@ from ..model import (
     TaskRow,
     TaskState,
 )
+from ..model.agents import AgentLimitsRow, BreakerRow
+from ..model.answers import Dispatch, Refusal
+from ..model.commands import Reported, Succeeded
+from ..model.failures import TaskFailure, choose_public_text
 
 
 def build_report_event(step: StepRow, report: Reported, verdict: str) -> StepReport:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from msgspec import Raw, json
 from msgspec.structs import replace
 
-from ..answers import Refusal
-from ..commands import OperateConvoy
 from ..events.convoy import ConvoyAction, ConvoyMoved
 from ..model import TASK_OPEN, ConvoyRow, ConvoyState, ConvoyVerb, Instant, TaskRow, TaskState, Turn
-from ..verb_rules import CONVOY_VERB_RULES
+from ..model.answers import Refusal
+from ..model.commands import OperateConvoy
+from ..model.verb_rules import CONVOY_VERB_RULES
 from .changes import ConvoyChange, Refused, Rows
 from .convoys import ConvoyWriter, resolve_convoy_policy
 from .placement import explain_kept_key

@@ -8,7 +8,6 @@ lost with it.
 
 from msgspec.structs import replace
 
-from ..commands import Ahead, HandOver
 from ..errors import UnreadableRow
 from ..events import Event
 from ..events.convoy import (
@@ -23,9 +22,10 @@ from ..events.convoy import (
     ConvoyWaiting,
 )
 from ..events.task import AlertClosed
-from ..failures import TaskFailure
 from ..model import TASK_OPEN, ConvoyRow, ConvoyState, Instant, TailRow, TaskRow, TaskState, Turn, later
-from ..policies import ConvoyPolicy
+from ..model.commands import Ahead, HandOver
+from ..model.failures import TaskFailure
+from ..model.policies import ConvoyPolicy
 from .apps import may_run
 from .changes import Change, ConvoyChange, Rows
 from .lease import PROBATION_FROM

@@ -11,9 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from ..answers import Refusal, Submitted
-from ..commands import Submit
 from ..model import TailRow, TaskRow
+from ..model.answers import Refusal, Submitted
+from ..model.commands import Submit
 from .apps import is_another_app
 
 EXACT_BELOW = 2**53  # from here on a float may stand for several whole numbers

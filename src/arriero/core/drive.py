@@ -15,16 +15,16 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from .. import codec
-from ..commands import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Succeeded
 from ..declare.step_options import NO_OPTIONS
 from ..declare.steps import Step, StepCall
 from ..errors import DefinitionError, InvalidInput
-from ..failures import TaskFailure
-from ..limits import encode_limit_keys
 from ..model import STEP_OPEN, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, later, seconds_between
-from ..policies import encode_policy
-from ..traceback_capture import capture_traceback
+from ..model.agents import encode_limit_keys
+from ..model.commands import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Succeeded
+from ..model.failures import TaskFailure
+from ..model.policies import encode_policy
+from ..payloads import codec
+from ..system.traceback_capture import capture_traceback
 from .call_policy import resolve_call_policy, resolve_step_policy
 from .replay import Identity, Raised, RequestedStep, Returned, identify_step
 from .routing import INTERCHANGEABLE, stay_with_agent

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..commands import Claim, Take
 from ..model import (
     MICROSECONDS,
     NOT_SAID,
@@ -29,6 +28,7 @@ from ..model import (
     TaskRow,
     TaskState,
 )
+from ..model.commands import Claim, Take
 from .apps import may_run
 from .breaker_book import Barred
 from .lease import is_on_probation

@@ -5,11 +5,11 @@ from enum import StrEnum
 
 import msgspec
 
-from ..commands import FreeTask
 from ..errors import DefinitionError
-from ..failures import TaskFailure
 from ..model import MICROSECONDS, TASK_OPEN, Instant, LeaseHolder, LeaseRow, Loaded, StepRow, StepState, TaskRow, later
-from ..processes import ProcessAbout, ProcessRow
+from ..model.commands import FreeTask
+from ..model.failures import TaskFailure
+from ..model.processes import ProcessAbout, ProcessRow
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
 

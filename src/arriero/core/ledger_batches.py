@@ -4,8 +4,8 @@ import hashlib
 
 import msgspec
 
-from ..commands import Submit
 from ..model import Instant, LedgerRow
+from ..model.commands import Submit
 
 ASIDE_MAX = 10_000  # entries set aside; a ledger with more is refused: it is not what its splitter takes it for
 

@@ -7,10 +7,10 @@ tells of it as of any other submission. So a task that is never opened leaves no
 
 from msgspec.structs import replace
 
-from ..commands import Submit
 from ..events.convoy import ConvoyPlaced
-from ..failures import TaskFailure
 from ..model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
+from ..model.commands import Submit
+from ..model.failures import TaskFailure
 from .changes import Change, ConvoyChange, Rows
 from .convoys import ConvoyWriter
 from .placement import Spot, build_first_tail

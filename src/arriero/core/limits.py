@@ -16,9 +16,9 @@ from functools import lru_cache
 
 import msgspec
 
-from ..commands import NewStep
-from ..history_chain import payload_hash
-from ..limits import (
+from ..events.base import payload_hash
+from ..model import MICROSECONDS, Instant, StepKind, StepRow, StepState, later
+from ..model.agents import (
     BEGUN_UNKNOWN,
     NO_LIMIT_KEYS,
     WITHOUT_KEYS,
@@ -30,7 +30,7 @@ from ..limits import (
     read_limit_keys,
     read_limits,
 )
-from ..model import MICROSECONDS, Instant, StepKind, StepRow, StepState, later
+from ..model.commands import NewStep
 
 WINDOW_PARTS = 50  # of a rate's window: instants are rounded up to one, so at most 2 % of its room is lost
 KEYLESS_SECONDS = (

@@ -8,11 +8,11 @@ open there.
 import msgspec
 from msgspec.structs import replace
 
-from ..answers import Refusal
-from ..commands import Submit
 from ..events import Event
 from ..events.convoy import ConvoyOpened, ConvoyPlaced
 from ..model import ConvoyRow, ConvoyState, Instant, Ordering, TailRow, TaskRow, Turn
+from ..model.answers import Refusal
+from ..model.commands import Submit
 
 SCHEDULE_ACTOR = "schedule"  # of the submissions that are runs of schedules
 SCHEDULE_KEY = "schedule "  # begins the keys of convoys in which runs wait: App and schedule follow

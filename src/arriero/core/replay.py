@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
-from ..codec import error_text, recordable_text, step_error_fields
 from ..declare.steps import StepCall
 from ..errors import ForbiddenInWorkflow, Permanent, StepFailed
-from ..failure_location import find_raising_frame
-from ..failures import TaskFailure, read_step_failure
 from ..model import Instant, StepKind, StepRow, StepState, later
+from ..model.failures import TaskFailure, read_step_failure
 from ..model.instants import as_datetime
-from ..traceback_capture import capture_traceback
+from ..payloads.codec import error_text, recordable_text, step_error_fields
+from ..system.traceback_capture import capture_traceback
+from ..text.format import find_raising_frame
 from .replay_hints import suggest_source
 from .workflow_loop import WorkflowLoop
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ..commands import NewStep
 from ..model import NOT_SAID, Instant, StepKind, StepRow
-from ..policies import Breaker
-from ..processes import ProcessRow
+from ..model.commands import NewStep
+from ..model.policies import Breaker
+from ..model.processes import ProcessRow
 from .apps import may_run
 from .breaker_book import Barred
 from .lease import is_alive, read_process_about

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ..answers import Refusal, Submitted
 from ..events import Event
-from ..events.schedule import (
+from ..events.store import (
     ScheduleAsked,
     ScheduleDecided,
     ScheduleDeclared,
@@ -18,7 +17,8 @@ from ..events.schedule import (
     ScheduleTroubled,
 )
 from ..model import MICROSECONDS, AlertRow, Instant, later
-from ..schedules import (
+from ..model.answers import Refusal, Submitted
+from ..model.schedules import (
     OF_CODE,
     DeclareSchedule,
     FireSchedule,

@@ -16,7 +16,7 @@ from itertools import islice
 from ..errors import InvalidInput
 from ..model import MICROSECONDS, Instant
 from ..model.instants import as_datetime, as_instant
-from ..schedules import ScheduleDeclaration, Timing, decode_declaration
+from ..model.schedules import ScheduleDeclaration, Timing, decode_declaration
 
 EVERY_MIN = MICROSECONDS  # a leader that looks more often would do nothing else
 COUNTED_MAX = 100  # of what a cron line names in a gap: counting a year of minutes takes longer than it is worth

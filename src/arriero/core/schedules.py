@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..commands import Submit
 from ..errors import InvalidInput
 from ..model import MICROSECONDS, Instant, later
-from ..policies import ConvoyPolicy, TaskPolicy, encode_policy
-from ..schedules import (
+from ..model.commands import Submit
+from ..model.policies import ConvoyPolicy, TaskPolicy, encode_policy
+from ..model.schedules import (
     FireSchedule,
     Overlap,
     ScheduleDeclaration,

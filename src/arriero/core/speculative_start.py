@@ -5,10 +5,10 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from ..commands import NewStep, Start
 from ..events import Event
 from ..events.task import TaskClaimed
 from ..model import Instant, StatusRow, StepKind, TaskRow, TaskState
+from ..model.commands import NewStep, Start
 from .changes import BreakerRows, Change, Rows, publish_status
 from .states import TaskEvent, advance_task
 from .undo import build_idempotency_key
@@ -54,7 +54,7 @@ def may_start(task: TaskRow, now: Instant) -> bool:
 def start_task(change: Change, start: Start, breakers: BreakerRows, now: Instant, store_id: str) -> Change:
     """Return a new task's rows with its start by its submitter's process.
 
-    ``breakers``: all that is read of the store, because the task is not there yet. No canary goes with a submission.
+    ``model.agents``: all that is read of the store, because the task is not there yet. No canary goes with a submission.
 
     It stays unseen until the process writes again: should the answer be lost, the process finds it among its news.
     """

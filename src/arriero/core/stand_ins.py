@@ -9,10 +9,9 @@ from functools import singledispatch
 
 from msgspec.structs import replace
 
-from ..breakers import BreakerRow, BreakerState
-from ..limits import BEGUN_UNKNOWN, AgentLimitsRow, LimitPolicy, RateRow, encode_limits
 from ..model import INSTANT_END, Instant, LeaseRow
-from ..tokens import TokenRow
+from ..model.agents import BEGUN_UNKNOWN, AgentLimitsRow, BreakerRow, BreakerState, LimitPolicy, RateRow, encode_limits
+from ..model.tokens import TokenRow
 from .lease import SUPERVISORS
 
 FENCE_UNKNOWN = 1 << 40  # of a breaker: higher than any fence that it may have had

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from ..errors import IllegalTransition
 from ..model import StepState, TaskState
-from ..plain_values import add_article
+from ..payloads.plain_values import add_article
 
 
 class TaskEvent(StrEnum):

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 import msgspec
 
-from ..commands import BeginUndo, GaveUp, Hold, Outcome, RetryAsked
-from ..failures import StepFailure, TaskFailure
 from ..model import MICROSECONDS, Instant, Loaded, StepKind, StepRow, StepState, later
-from ..policies import StepPolicy, TaskPolicy
+from ..model.commands import BeginUndo, GaveUp, Hold, Outcome, RetryAsked
+from ..model.failures import StepFailure, TaskFailure
+from ..model.policies import StepPolicy, TaskPolicy
 
 
 class RedispatchSlots:

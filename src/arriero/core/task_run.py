@@ -5,12 +5,12 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from ..codec import error_text, recordable_text
-from ..commands import Ending, Hold, Process, Submit
 from ..errors import InvalidInput
-from ..failures import TaskFailure
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, life_of
-from ..traceback_capture import capture_traceback
+from ..model.commands import Ending, Hold, Process, Submit
+from ..model.failures import TaskFailure
+from ..payloads.codec import error_text, recordable_text
+from ..system.traceback_capture import capture_traceback
 from .apps import may_run
 from .replay import (
     Execution,

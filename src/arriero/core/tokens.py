@@ -10,12 +10,12 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from ..answers import TOO_MANY_OPEN_TASKS, Refusal
-from ..codec import check_id
-from ..commands import Submit
 from ..errors import InvalidInput
 from ..model import Instant, later
-from ..tokens import NAMED_PREFIXES, NewToken, Reach, Scope, TokenRow
+from ..model.answers import TOO_MANY_OPEN_TASKS, Refusal
+from ..model.commands import Submit
+from ..model.tokens import NAMED_PREFIXES, NewToken, Reach, Scope, TokenRow
+from ..payloads.codec import check_id
 
 
 def refuse_beyond_cap(command: Submit, open_tasks: int) -> Refusal | None:

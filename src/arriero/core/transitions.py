@@ -8,8 +8,26 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..answers import Dispatch, Refusal
-from ..commands import (
+from ..events import Event
+from ..events.base import START
+from ..events.step import StepExpired, StepLost
+from ..events.store import LeaderRefused
+from ..events.task import TaskExpired, TaskLost, TaskSubmitted
+from ..model import (
+    STEP_BITS,
+    TASK_FORWARD,
+    TASK_OPEN,
+    Instant,
+    StatusRow,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskRow,
+    TaskState,
+    later,
+)
+from ..model.answers import Dispatch, Refusal
+from ..model.commands import (
     Advance,
     AnyCommand,
     BeginUndo,
@@ -26,25 +44,7 @@ from ..commands import (
     Reported,
     Submit,
 )
-from ..events import Event
-from ..events.step import StepExpired, StepLost
-from ..events.store import LeaderRefused
-from ..events.task import TaskExpired, TaskLost, TaskSubmitted
-from ..failures import TaskFailure, read_task_failure
-from ..history_chain import START
-from ..model import (
-    STEP_BITS,
-    TASK_FORWARD,
-    TASK_OPEN,
-    Instant,
-    StatusRow,
-    StepKind,
-    StepRow,
-    StepState,
-    TaskRow,
-    TaskState,
-    later,
-)
+from ..model.failures import TaskFailure, read_task_failure
 from .breaker_book import BreakerBook, begin_attempt
 from .changes import (
     BreakerRows,

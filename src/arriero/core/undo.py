@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..commands import BeginUndo, Compensate, Hold, NewStep, NextUndo, PlanUndo
-from ..failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
 from ..model import Loaded, StepKind, StepRow, StepState, TaskRow, UndoContext
-from ..policies import StepPolicy
+from ..model.commands import BeginUndo, Compensate, Hold, NewStep, NextUndo, PlanUndo
+from ..model.failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
+from ..model.policies import StepPolicy
 from .supervision import (
     build_pivot_failure,
     decode_task_policy,

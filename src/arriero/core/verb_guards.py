@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from ..failures import TaskFailure, read_task_failure
 from ..model import STEP_OPEN, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
-from ..verb_rules import explain_left_out
+from ..model.failures import TaskFailure, read_task_failure
+from ..model.verb_rules import explain_left_out
 from .supervision import find_pivot, is_held_by_program
 from .undo import list_stuck_steps, may_undo_go_on
 

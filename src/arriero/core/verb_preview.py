@@ -1,10 +1,9 @@
 """Judges a person's verb on a task without carrying it out."""
 
-from ..answers import Refusal
-from ..breakers import BreakerRow
-from ..commands import Operate
-from ..limits import AgentLimitsRow
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, StepRow, TailRow, TaskRow
+from ..model.agents import AgentLimitsRow, BreakerRow
+from ..model.answers import Refusal
+from ..model.commands import Operate
 
 
 class _LoadedRows:

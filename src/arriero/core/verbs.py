@@ -1,4 +1,4 @@
-"""Changes of a person's verb on a task; the table of verbs and states stands in ``verb_rules``.
+"""Changes of a person's verb on a task; the table of verbs and states stands in ``model.verb_rules``.
 
 Guards first, on the rows as they stand; a verb that is refused changes nothing. Carried out, it frees the task.
 """
@@ -9,12 +9,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from ..answers import Refusal
-from ..commands import Operate
+from ..events.base import payload_hash
 from ..events.step import StepAnswered, StepEdited, StepSetBack
 from ..events.task import AlertClosed, OperatorAction
-from ..failures import TaskFailure, read_task_failure
-from ..history_chain import payload_hash
 from ..model import (
     STEP_OPEN,
     TASK_OPEN,
@@ -29,7 +26,10 @@ from ..model import (
     later,
     life_of,
 )
-from ..verb_rules import VERB_RULES, explain_left_out
+from ..model.answers import Refusal
+from ..model.commands import Operate
+from ..model.failures import TaskFailure, read_task_failure
+from ..model.verb_rules import VERB_RULES, explain_left_out
 from .attempts import may_revoke, revoke_attempt
 from .changes import Change, Refused, Rows
 from .convoys import settle_convoy

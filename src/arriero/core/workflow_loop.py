@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ..errors import ForbiddenInWorkflow
-from ..loops import drop_silently
+from ..system.loops import drop_silently
 
 RUNS_MAX = 1_000_000  # callbacks between two deliveries: beyond it the code spins without waiting for anything
 REFUSALS_MAX = 100  # refusals the code may swallow; then it is cancelled, which `except Exception` does not swallow

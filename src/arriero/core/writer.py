@@ -9,23 +9,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..answers import Dispatch
-from ..commands import (
-    BeginUndo,
-    Compensate,
-    Ending,
-    GaveUp,
-    Hold,
-    NewStep,
-    NextUndo,
-    Outcome,
-    PlanUndo,
-    Process,
-    PutDown,
-    RetryAsked,
-    Succeeded,
-)
 from ..events import Event
+from ..events.base import payload_hash
 from ..events.step import (
     CompensationFailedEvent,
     CompensationReached,
@@ -38,8 +23,6 @@ from ..events.step import (
     TimerFired,
 )
 from ..events.task import AlertOpened, TaskReleased, TaskTerminal, UndoBegun, UndoPlanned
-from ..failures import TaskFailure
-from ..history_chain import payload_hash
 from ..model import (
     FAILED_IN_OUTAGE,
     TASK_FORWARD,
@@ -58,6 +41,23 @@ from ..model import (
     later,
     step_number,
 )
+from ..model.answers import Dispatch
+from ..model.commands import (
+    BeginUndo,
+    Compensate,
+    Ending,
+    GaveUp,
+    Hold,
+    NewStep,
+    NextUndo,
+    Outcome,
+    PlanUndo,
+    Process,
+    PutDown,
+    RetryAsked,
+    Succeeded,
+)
+from ..model.failures import TaskFailure
 from . import changes
 from .alert_rows import build_task_alert
 from .breaker_book import BreakerBook, begin_attempt, note_charged

@@ -8,10 +8,10 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from .. import codec
 from ..model import Instant
 from ..model.instants import as_datetime
-from ..policies import Duration, check_seconds
+from ..model.policies import Duration, check_seconds
+from ..payloads import codec
 
 R_co = TypeVar("R_co", covariant=True)
 

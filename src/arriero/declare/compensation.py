@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from ..errors import DefinitionError
-from ..policies import StepPolicy, encode_policy
+from ..model.policies import StepPolicy, encode_policy
 from .attempt import Undo
 from .declared import caller_scope
 from .signature import Signature

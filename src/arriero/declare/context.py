@@ -5,9 +5,9 @@ import uuid as uuid_module
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ..codec import decoder, encode_untyped
 from ..errors import ArrieroError
-from ..policies import Duration, seconds
+from ..model.policies import Duration, seconds
+from ..payloads.codec import decoder, encode_untyped
 from .workflow_run import WorkflowRun, current_run
 
 T = TypeVar("T")

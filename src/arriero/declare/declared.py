@@ -5,8 +5,8 @@ import sys
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import Any, Self, TypeVar, cast
 
-from .. import codec
 from ..errors import DefinitionError, InvalidInput
+from ..payloads import codec
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import DefinitionError
-from ..limits import LimitPolicy, encode_limits
-from ..policies import Duration, seconds
+from ..model.agents import LimitPolicy, encode_limits
+from ..model.policies import Duration, seconds
 from .declared import check_name
 from .option_checks import check_key_function
 

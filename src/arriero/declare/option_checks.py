@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import DefinitionError
-from ..policies import Adaptive, Duration, check_type, seconds
+from ..model.policies import Adaptive, Duration, check_type, seconds
 
 WEIGHT_MAX = 1_000_000
 PREFERENCE_MAX = 1_000

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ..errors import DefinitionError
-from ..policies import Duration, seconds
+from ..model.policies import Duration, seconds
 
 COMPLETE_WITHIN = 5.0  # seconds of a probe: a service that is well answers a health check much sooner
 COMPLETE_WITHIN_MAX = 300.0  # seconds: nobody else probes meanwhile

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import DefinitionError
-from ..policies import StepPolicy
+from ..model.policies import StepPolicy
 from .step_options import COMPLETE_WITHIN, DEFAULT_RETRY, DEFAULT_SUPERVISION
 from .steps import Agent, Step
 

@@ -6,7 +6,7 @@ from types import CodeType
 from typing import Any
 
 from ..errors import DefinitionError
-from ..policies import Retry
+from ..model.policies import Retry
 from .option_checks import check_run_in
 from .step_options import DEFAULT_RETRY
 

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from .. import codec
 from ..errors import InvalidInput
 from ..model import MICROSECONDS, Instant
 from ..model.instants import as_instant
-from ..policies import SECONDS_MAX, Duration, check_seconds
-from ..schedules import OF_CODE, Overlap, ScheduleDeclaration, Timing
+from ..model.policies import SECONDS_MAX, Duration, check_seconds
+from ..model.schedules import OF_CODE, Overlap, ScheduleDeclaration, Timing
+from ..payloads import codec
 
 # What the id of a run adds to the names of App and schedule: two marks, and an instant with microseconds.
 LONGEST_OF_RUN = "/@9999-12-31T23:59:59.999999Z"

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from .. import codec
 from ..errors import DefinitionError, InvalidInput
-from ..payload_types import find_unwritable, may_hold_unsortable_set
-from ..plain_values import add_article, fill_in_defaults
-from ..round_trip import Check, build_check
+from ..payloads import codec
+from ..payloads.payload_types import find_unwritable, may_hold_unsortable_set
+from ..payloads.plain_values import add_article, fill_in_defaults
+from ..payloads.round_trip import Check, build_check
 from .attempt import Attempt
 
 _ABSENT = msgspec.UNSET

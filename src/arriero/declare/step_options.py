@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from .. import codec
-from ..policies import Duration, Retry, StepPolicy, Supervision, check_type, seconds
+from ..model.policies import Duration, Retry, StepPolicy, Supervision, check_type, seconds
+from ..payloads import codec
 from .option_checks import check_extend_max
 
 DEFAULT_RETRY = Retry()

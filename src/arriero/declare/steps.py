@@ -8,7 +8,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 import msgspec
 
 from ..errors import ArrieroError, DefinitionError, InvalidInput
-from ..policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_type
+from ..model.policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_type
 from . import option_checks
 from .attempt import Attempt, Undo
 from .compensation import Compensation, CompensationDecorator, check_parameters

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from ..errors import DefinitionError, NotYetBuilt
-from ..policies import (
+from ..model.policies import (
     DEFAULT_CONVOY_POLICY,
     ConvoyPolicy,
     Duration,

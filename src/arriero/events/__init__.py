@@ -12,11 +12,9 @@ import msgspec
 
 from ..model import HistoryRow
 from .base import UNREADABLE_EVENT, HistoryEvent, HistoryNames, UnreadableEvent, describe_event
-from .breaker import EventOfBreaker
 from .convoy import EventOfConvoy, EventOfTurn
-from .schedule import EventOfSchedule
 from .step import EventOfStep
-from .store import Erased, EventOfStore
+from .store import Erased, EventOfBreaker, EventOfSchedule, EventOfStore
 from .task import EventOfPeople, EventOfTask
 
 __all__ = [

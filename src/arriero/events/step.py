@@ -2,8 +2,8 @@
 
 from msgspec import UNSET, Raw, UnsetType
 
-from ..failures import read_step_failure
 from ..model import Instant
+from ..model.failures import read_step_failure
 from ..text.format import format_count, format_failure_with_line, format_instant, format_late_answer
 from .base import Hash, HistoryEvent, HistoryNames
 
@@ -76,7 +76,7 @@ class StepReopened(_Declared, frozen=True, kw_only=True, tag="step.reopened"):
 class _AttemptBegun(HistoryEvent, frozen=True):
     """An attempt begins. ``key``: its idempotency key.
 
-    ``limits``: those it is counted under, with hashes of their keys. ``agent``: the one that takes it over from another one.
+    ``model.agents``: those it is counted under, with hashes of their keys. ``agent``: the one that takes it over from another one.
     """
 
     step: int
@@ -138,7 +138,7 @@ class AttemptDelivered(HistoryEvent, frozen=True, tag="attempt.delivered"):
 class AttemptTried(HistoryEvent, frozen=True, tag="attempt.tried"):
     """A running attempt makes another call. It is kept if the call counts under a rate, or if the attempt is in doubt by now.
 
-    ``limits``: rates, with hashes of their keys. ``in_doubt``: a call before this one may have happened.
+    ``model.agents``: rates, with hashes of their keys. ``in_doubt``: a call before this one may have happened.
     """
 
     step: int

@@ -2,11 +2,10 @@
 
 from msgspec import UNSET, Raw, UnsetType
 
-from ..failure_location import find_frame_to_fix, format_frame, is_expected
-from ..failures import read_task_failure
 from ..model import Instant, Verb
-from ..text.format import format_instant
-from ..verb_rules import VERBS
+from ..model.failures import read_task_failure
+from ..model.verb_rules import VERBS
+from ..text.format import find_frame_to_fix, format_frame, format_instant, is_expected
 from .base import Hash, HistoryEvent, HistoryNames, join_parts
 
 _WHY_RELEASED = {

@@ -3,17 +3,16 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from ..breakers import BreakerRow, BreakerState
 from ..core.breaker_book import find_breaker, find_whole
 from ..core.lease import read_process_about
 from ..core.limits import build_book, find_limits
 from ..core.routing import may_move, survey_hosts
 from ..core.stand_ins import LIMITS_UNKNOWN
-from ..escaping import shell_word
 from ..inspection.attempts import Requests
-from ..limits import LimitPolicy, LimitsInUse, read_limits
 from ..model import NOT_SAID, Instant, StepKind, StepRow
-from ..processes import ProcessRow
+from ..model.agents import BreakerRow, BreakerState, LimitPolicy, LimitsInUse, read_limits
+from ..model.processes import ProcessRow
+from ..text.escaping import shell_word
 from ..text.format import format_count, format_instant_and_age, format_relative
 from .doctor import NAMES_SHOWN_MAX, Finding
 from .liveness import format_process

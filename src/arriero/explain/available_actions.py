@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..commands import Operate
 from ..core.supervision import find_pivot, is_held_by_program, may_have_happened
 from ..core.undo import list_stuck_steps, stops_at_doubt
 from ..core.verb_guards import list_possible_verbs, list_steps_to_redo, may_edit_all
@@ -22,8 +21,9 @@ from ..model import (
     Verb,
     seconds_between,
 )
+from ..model.commands import Operate
+from ..model.verb_rules import VERB_RULES
 from ..text.format import format_instant_and_age, format_step
-from ..verb_rules import VERB_RULES
 from .convoys import would_lose_its_place
 
 ANSWERS_SHOWN_MAX = 5

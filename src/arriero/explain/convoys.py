@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ..core.convoys import resolve_convoy_policy
-from ..escaping import shell_argument
 from ..model import ConvoyRow, ConvoyState, ConvoyVerb, Instant, Ordering, TaskRow, TaskState, Turn, later
-from ..policies import DEFAULT_CONVOY_POLICY, ConvoyPolicy
+from ..model.policies import DEFAULT_CONVOY_POLICY, ConvoyPolicy
+from ..text.escaping import shell_argument
 from ..text.format import format_count, format_instant, format_seconds
 
 RANGES_SHOWN_MAX = 5

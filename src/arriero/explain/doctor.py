@@ -13,7 +13,7 @@ from ..core.alert_groups import AlertGroup
 from ..errors import UnreadableRow
 from ..inspection.facts import FileFacts
 from ..model import TASK_OPEN, AlertRow, Instant, TaskState, seconds_between
-from ..processes import ProcessRow
+from ..model.processes import ProcessRow
 from ..store.contract import Survey
 from ..text.format import format_bytes, format_count, format_count_with_verb, format_instant_and_age
 from .liveness import (
@@ -26,7 +26,7 @@ from .liveness import (
     format_process,
     suggest_assignment,
 )
-from .remote_agents import NOBODY_ASKS, START_PROGRAM, describe_wait_for_program, is_pulled
+from .requests import NOBODY_ASKS, START_PROGRAM, describe_wait_for_program, is_pulled
 
 WAIT_SECONDS_MAX = 60.0  # what is due waits far less while processes with its code have room
 UNTOLD_SECONDS_MAX = 60.0  # an alert is told within seconds

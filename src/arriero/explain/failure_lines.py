@@ -2,14 +2,21 @@
 
 import msgspec
 
-from ..commands import GaveUp, RetryAsked
 from ..core.supervision import read_step_policy
-from ..escaping import one_line
-from ..failure_location import find_frame_to_show, format_labelled_location, format_traceback
-from ..failures import CapturedTraceback, StepFailure, TaskFailure
 from ..model import Instant, StepKind, StepRow, StepState, TaskRow, seconds_between
+from ..model.commands import GaveUp, RetryAsked
+from ..model.failures import CapturedTraceback, StepFailure, TaskFailure
 from ..model.instants import as_datetime
-from ..text.format import format_duration, format_failure, format_instant, format_step
+from ..text.escaping import one_line
+from ..text.format import (
+    find_frame_to_show,
+    format_duration,
+    format_failure,
+    format_instant,
+    format_labelled_location,
+    format_step,
+    format_traceback,
+)
 
 MESSAGE_SHOWN_MAX = 300
 DAY_SECONDS = 86_400

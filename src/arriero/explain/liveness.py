@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from ..core.apps import may_run
 from ..core.lease import is_alive, read_process_about
 from ..model import NOT_SAID, STEP_PREFIX, Instant
-from ..processes import ProcessRow
+from ..model.processes import ProcessRow
 from ..text.format import shorten_process_name
 
 

@@ -18,11 +18,11 @@ from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
-from ..escaping import shell_word
-from ..failures import StepFailure
 from ..inspection.attempts import AttemptEnd, AttemptSurvey, Requests, Retrying
 from ..model import Instant, later, seconds_between
-from ..processes import ProcessRow
+from ..model.failures import StepFailure
+from ..model.processes import ProcessRow
+from ..text.escaping import shell_word
 from ..text.format import (
     format_count,
     format_count_with_verb,
@@ -34,7 +34,7 @@ from ..text.format import (
 from .agents import describe_lack_of_room
 from .doctor import NAMES_SHOWN_MAX, WAIT_SECONDS_MAX, Finding
 from .liveness import LiveProcesses
-from .remote_agents import describe_wait_for_programs, is_pulled
+from .requests import describe_wait_for_programs, is_pulled
 
 WINDOW_SECONDS = 300.0  # long enough to see several attempts of one step: they come a minute apart at most
 OUTAGE_TASKS_MIN = 2  # one task that fails may be ill itself

@@ -14,10 +14,10 @@ from ..core.schedule_instants import (
     load_zone,
 )
 from ..core.schedules import ACTOR, LATE_SECONDS
-from ..escaping import shell_word
 from ..model import MICROSECONDS, Instant, TaskRow, later, seconds_between
 from ..model.instants import as_datetime, as_instant
-from ..schedules import Overlap, ProblemCause, ScheduleDeclaration, ScheduleRow, Timing, read_declaration
+from ..model.schedules import Overlap, ProblemCause, ScheduleDeclaration, ScheduleRow, Timing, read_declaration
+from ..text.escaping import shell_word
 from ..text.format import format_count, format_count_with_verb, format_duration, format_instant, format_period
 from .doctor import NAMES_SHOWN_MAX, Finding
 

@@ -4,12 +4,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..codec import recordable_text
 from ..core.supervision import compute_complete_within
-from ..failure_location import find_frame_to_fix, format_frame_with_source
-from ..failures import CapturedTraceback, StepFailure
 from ..model import Instant, StepRow, later, seconds_between
-from ..text.format import format_duration
+from ..model.failures import CapturedTraceback, StepFailure
+from ..payloads.codec import recordable_text
+from ..text.format import find_frame_to_fix, format_duration, format_frame_with_source
 
 REMEDY = "make the step a plain function (def), or await asyncio.to_thread(...)"
 REMEDY_OF_CODE = "move what takes long into a step that is a plain function (def)"

@@ -4,14 +4,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..breakers import BreakerRow
 from ..core.supervision import find_pivot, may_have_happened
 from ..core.undo import list_open_compensations, list_stuck_steps, may_undo_go_on
 from ..core.verb_guards import list_steps_to_redo
 from ..errors import UnreadableRow
-from ..escaping import shell_argument
-from ..failure_location import is_expected
-from ..limits import LimitsInUse
 from ..model import (
     UNDO_PREFIX,
     AlertRow,
@@ -25,9 +21,11 @@ from ..model import (
     TaskState,
     Turn,
 )
-from ..processes import ProcessRow
+from ..model.agents import BreakerRow, LimitsInUse
+from ..model.processes import ProcessRow
 from ..store.readable import Fault, legible_task
-from ..text.format import format_count, format_instant, format_step, format_step_failure
+from ..text.escaping import shell_argument
+from ..text.format import format_count, format_instant, format_step, format_step_failure, is_expected
 from .available_actions import AvailableAction, list_available_actions
 from .convoys import TasksAhead, format_convoy_command, would_lose_its_place
 from .liveness import (

@@ -4,16 +4,14 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..breakers import BreakerRow
 from ..core.supervision import find_pivot, is_held_by_program, read_step_policy
 from ..events import Event, UnreadableEvent, read_events_to_show
 from ..events.step import CompensationDispatched, StepDispatched
 from ..events.task import OperatorAction, OperatorApproval, UndoBegun
-from ..failure_location import format_labelled_location
-from ..failures import CapturedTraceback, read_task_failure
-from ..limits import LimitsInUse
 from ..model import AlertRow, HistoryRow, Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb
-from ..text.format import format_instant_and_age, format_step, format_step_failure
+from ..model.agents import BreakerRow, LimitsInUse
+from ..model.failures import CapturedTraceback, read_task_failure
+from ..text.format import format_instant_and_age, format_labelled_location, format_step, format_step_failure
 from .convoys import TasksAhead
 from .liveness import (
     LiveProcesses,

@@ -2,7 +2,6 @@
 
 from ..core.lease import HELD_FROM, is_on_probation
 from ..core.supervision import decode_task_policy, find_pivot, read_step_policy
-from ..failures import read_step_failure
 from ..model import (
     STEP_OPEN,
     TASK_FORWARD,
@@ -15,7 +14,8 @@ from ..model import (
     Verb,
     seconds_between,
 )
-from ..processes import ProcessRow
+from ..model.failures import read_step_failure
+from ..model.processes import ProcessRow
 from ..text.format import format_count, format_step, format_step_failure
 from .agents import describe_lack_of_room, describe_wait_behind_breaker, describe_wait_for_limit, describe_ways
 from .convoys import describe_turn_wait, format_place
@@ -26,7 +26,7 @@ from .liveness import (
     format_process,
     suggest_assignment,
 )
-from .remote_agents import describe_wait_for_program
+from .requests import describe_wait_for_program
 from .task_situation import (
     SOON_SECONDS,
     STEPS_TOLD_MAX,

@@ -15,7 +15,7 @@ Needs the extra ``http``. The classes are those of httpx2, with the same names a
         return answer.json()["receipt"]
 """
 
-from ..extras import describe_install
+from ..errors import describe_install
 
 try:
     import httpx2 as _httpx2  # noqa: F401  # one clear error before the modules below need it

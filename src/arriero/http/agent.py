@@ -14,14 +14,13 @@ import httpx2
 import msgspec
 from msgspec.structs import replace
 
-from ..codec import PAYLOAD_BYTES_MAX
 from ..core.alerts import parse_signing_key, sign_message
 from ..declare.resources import Resource
 from ..declare.steps import Agent
 from ..errors import DefinitionError, InDoubt, InvalidInput, Transient
-from ..policies import check_type
+from ..model.policies import check_type
+from ..payloads.codec import PAYLOAD_BYTES_MAX, refuse_doubtful_json
 from ..runtime.agent_requests import RemoteRequest
-from ..strict_json import refuse_doubtful_json
 from .client import AsyncClient
 from .requests import NOTHING_SENT
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ..codec import encode_untyped
 from ..errors import InvalidInput
+from ..payloads.codec import encode_untyped
 from .connections import CallerTransaction, is_missing_table, open_transaction, refuse_kind
 from .scripts import (
     KnownCall,

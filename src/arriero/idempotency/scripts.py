@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
-from ..codec import encode
 from ..errors import IdempotencyKeyBarred, IdempotencyKeyReused, InvalidInput, TransactionConflict
+from ..payloads.codec import encode
 from ..store.columns import load_statements
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ..failures import StepFailure, read_step_failure
 from ..model import Instant, step_number
+from ..model.failures import StepFailure, read_step_failure
 
 UNREADABLE = StepFailure("unknown", "its failure cannot be read")
 SUCCEEDED = frozenset(("step.recorded", "compensation.recorded"))

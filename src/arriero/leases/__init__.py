@@ -4,8 +4,7 @@
 """
 
 from .contract import DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseSignal, LeaseView
-from .leadership import Leadership
-from .mutex import DistributedMutex
+from .mutex import DistributedMutex, Leadership
 from .urls import open_lease
 
 __all__ = [

@@ -27,8 +27,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable
-from ..extras import describe_install
+from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable, describe_install
 from .azure_rules import (
     ACCOUNT_KEY,
     CONNECTION_STRING,

@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..codec import check_id
 from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable
+from ..payloads.codec import check_id
 from ..runtime.shutdown import finish
 from .contract import WATCH_SECONDS, DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseSignal, LeaseView
 from .etcd_gateway import (

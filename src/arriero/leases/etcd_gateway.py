@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..errors import LeaseRefused, LeaseUnavailable
-from ..extras import describe_install
+from ..errors import LeaseRefused, LeaseUnavailable, describe_install
 
 try:
     import httpx2

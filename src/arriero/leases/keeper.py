@@ -22,9 +22,9 @@ from ..core.lease import (
     suspend,
 )
 from ..errors import ArrieroError, LeaseUnavailable
-from ..rate_limited_log import RateLimitedLog
 from ..runtime.ports import ProcessClock
 from ..runtime.shutdown import finish
+from ..system.rate_limited_log import RateLimitedLog
 from .contract import Lease, LeaseConnection, LeaseGrant, LeaseSignal
 
 logger = logging.getLogger("arriero")

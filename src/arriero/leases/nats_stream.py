@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable
-from ..extras import describe_install
+from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable, describe_install
 
 try:
     from nats.aio.client import Client

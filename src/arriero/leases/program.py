@@ -13,7 +13,7 @@ from ..core.lease import compute_margin
 from ..errors import InvalidInput
 from ..runtime.ports import LoopClock
 from ..runtime.service_notifier import ServiceNotifier
-from .leadership import Leadership
+from .mutex import Leadership
 
 
 class Readiness:

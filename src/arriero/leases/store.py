@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-from ..codec import check_id
 from ..core.lease import is_led_by_another
 from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable, SchemaOutdated, StoreError
 from ..model import MICROSECONDS, Instant, LeaseRow
+from ..payloads.codec import check_id
 from ..store.connection_kinds import list_kinds
 from ..store.contract import SUPERVISOR_LEASE
 from ..store.state_store import StateStore

@@ -4,9 +4,8 @@ import importlib
 import os
 from typing import Any
 
-from ..errors import InvalidInput
-from ..extras import describe_install
-from ..store.masking import mask_url
+from ..errors import InvalidInput, describe_install
+from ..text.escaping import mask_url
 from .contract import Lease
 from .store import StoreLease
 

@@ -25,15 +25,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..extras import describe_install
+from ..errors import describe_install
 
 try:
     from kazoo.exceptions import NoNodeError
 except ImportError as missing:
     raise ImportError(f"leases in ZooKeeper need kazoo: {describe_install('zookeeper')}") from missing
 
-from ..codec import check_id
 from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable
+from ..payloads.codec import check_id
 from ..runtime.shutdown import finish
 from .contract import WATCH_SECONDS, DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseSignal, LeaseView
 from .zookeeper_session import ZooKeeperSession

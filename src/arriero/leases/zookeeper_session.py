@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..errors import LeaseRefused, LeaseUnavailable
-from ..extras import describe_install
+from ..errors import LeaseRefused, LeaseUnavailable, describe_install
 
 try:
     from kazoo.client import KazooClient

@@ -13,7 +13,7 @@ On an event loop, for example in a route of a web server::
     body, content_type = await metrics.render(request.headers.get("accept", ""))
 """
 
-from ..extras import describe_install
+from ..errors import describe_install
 
 try:
     import prometheus_client as _prometheus_client  # noqa: F401  # one clear error before the modules below need it

@@ -15,10 +15,10 @@ from ..client.agent_metrics import AppMetrics, load_metrics
 from ..core.lease import is_alive
 from ..errors import ArrieroError
 from ..inspection.facts import Backlog
-from ..processes import LeaderSurvey
-from ..rate_limited_log import RateLimitedLog
+from ..model.processes import LeaderSurvey
 from ..runtime.settings import ROLES
 from ..store.state_store import StateStore
+from ..system.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger("arriero")
 

@@ -60,7 +60,7 @@ class StepKind(StrEnum):
 
 
 class Verb(StrEnum):
-    """The verbs of a person on a task; ``verb_rules`` says which state allows them, ``core.verbs`` what they do."""
+    """The verbs of a person on a task; ``model.verb_rules`` says which state allows them, ``core.verbs`` what they do."""
 
     RESUBMIT = "resubmit"
     COMPENSATE = "compensate"

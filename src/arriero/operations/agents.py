@@ -8,7 +8,7 @@ import msgspec
 from ..client.agents import AgentHandle, AgentView, check_agent_name, choose_app, load_agent_views
 from ..client.session import Session
 from ..errors import UnknownName, VerbRefused
-from ..tokens import Scope
+from ..model.tokens import Scope
 from .declaration import Done, NoArguments, OperationDeclaration, ReasonRequest, Subject, say
 
 

@@ -11,8 +11,8 @@ from ..client.task_shapes import Payloads
 from ..errors import ArrieroError, UnknownName, UnknownTask, VerbRefused
 from ..explain.convoys import format_convoy_command, format_policy, format_ranges
 from ..model import ConvoyVerb
-from ..tokens import Scope
-from ..verb_rules import CONVOY_VERB_RULES
+from ..model.tokens import Scope
+from ..model.verb_rules import CONVOY_VERB_RULES
 from .declaration import Done, OperationDeclaration, ReasonRequest, Subject, say
 
 WORKFLOW = "workflow"  # what stands for: no policy of its own

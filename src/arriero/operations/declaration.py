@@ -15,7 +15,7 @@ import msgspec
 from ..client.session import Session
 from ..client.task_verbs import check_signature
 from ..errors import ArrieroError
-from ..tokens import Scope
+from ..model.tokens import Scope
 
 
 def say(description: str, metavar: str = "", *, words: tuple[str, ...] = (), null: str = "") -> msgspec.Meta:

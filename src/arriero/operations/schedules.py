@@ -11,7 +11,7 @@ from ..client.schedules import AskedRun, Schedules, ScheduleView, build_schedule
 from ..client.session import Session
 from ..client.task_shapes import Payloads
 from ..errors import UnknownName, VerbRefused
-from ..tokens import Scope
+from ..model.tokens import Scope
 from .declaration import Act, Done, OperationDeclaration, ReasonRequest, Subject, say
 
 OPERATE_AND_SUBMIT = (Scope.OPERATE, Scope.SUBMIT)

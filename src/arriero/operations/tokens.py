@@ -4,7 +4,7 @@ import msgspec
 
 from ..client.session import Session
 from ..client.tokens import Tokens, TokenView, UnknownToken
-from ..tokens import Scope
+from ..model.tokens import Scope
 from .declaration import Done, NoArguments, OperationDeclaration, ReasonRequest, Subject
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..answers import Dispatch
-from ..commands import NewStep, Reported
 from ..core.lease import PROBATION_FROM
 from ..declare.providers import Groups
 from ..declare.resources import ResourcePool
 from ..declare.steps import Agent
 from ..model import StepKind, StepRow, StepState, TaskRow, seconds_between
-from ..processes import ProcessRow
+from ..model.answers import Dispatch
+from ..model.commands import NewStep, Reported
+from ..model.processes import ProcessRow
 from .agent_router import AgentRouter
 from .attempt_run import AttemptParts, AttemptRun
 from .attempt_time import AttemptRegistry

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..answers import Dispatch
 from ..core.attempts import find_latest_complete_by, has_expired, was_found_expired
 from ..core.capabilities import Capability, seal_capability
 from ..declare.attempt import Attempt, Undo
@@ -14,6 +13,7 @@ from ..declare.steps import Step
 from ..errors import InvalidInput, StoreError
 from ..events import read_events_to_show
 from ..model import StepRow, UndoContext, read_undo_context, seconds_between
+from ..model.answers import Dispatch
 from .attempt_time import AttemptTime
 from .process_context import ProcessContext
 from .report_verdicts import APPLIED, LATE, AttemptIdentity, ReportedResult, ReportVerdicts

@@ -6,8 +6,6 @@ decides when a request is taken, and lets another Agent take over what its own c
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..breakers import BreakerKey, BreakerRow, BreakerState
-from ..commands import NewStep
 from ..core.breaker import close_after_ramp, grant_canary, is_barred
 from ..core.routing import (
     HEALTH_MIN,
@@ -23,7 +21,9 @@ from ..core.routing import (
 from ..declare.providers import Groups
 from ..declare.steps import Agent
 from ..model import Instant
-from ..processes import ProcessRow
+from ..model.agents import BreakerKey, BreakerRow, BreakerState
+from ..model.commands import NewStep
+from ..model.processes import ProcessRow
 from .hosted_agent import HostedAgent
 from .process_context import ProcessContext
 

@@ -22,10 +22,10 @@ from contextlib import suppress
 from typing import IO, Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from ..codec import error_text
 from ..core.alerts import Alert, encode_alert, format_alert_line, parse_signing_key, sign_message
 from ..errors import InvalidInput
-from ..store.masking import holds_password
+from ..payloads.codec import error_text
+from ..text.escaping import holds_password
 from .ports import Ports
 
 logger = logging.getLogger("arriero.alerts")

@@ -19,15 +19,15 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from ..codec import error_text, recordable_text
 from ..core.alert_groups import GroupKey, build_group_alert, compute_window, find_group, group_rows
 from ..core.alerts import RETRY_SECONDS, RETRY_SECONDS_MAX, Alert, compute_alert_delay
 from ..errors import DefinitionError
-from ..escaping import one_line
-from ..loops import Loop, LoopGuard
 from ..model import AlertRow
-from ..policies import SECONDS_MAX
+from ..model.policies import SECONDS_MAX
+from ..payloads.codec import error_text, recordable_text
 from ..store.state_store import StateStore
+from ..system.loops import Loop, LoopGuard
+from ..text.escaping import one_line
 from .alert_sinks import AlertSink, NotTold
 from .ports import Ports, ProcessClock
 

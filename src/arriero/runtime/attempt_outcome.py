@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from ..codec import error_text, recordable_text, step_error_fields
-from ..commands import GaveUp, Outcome, Succeeded
 from ..declare.attempt import Undo
 from ..declare.steps import Step
 from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
-from ..failures import StepFailure
 from ..model import StepKind, StepRow, read_undo_context
-from ..traceback_capture import capture_traceback
+from ..model.commands import GaveUp, Outcome, Succeeded
+from ..model.failures import StepFailure
+from ..payloads.codec import error_text, recordable_text, step_error_fields
+from ..system.traceback_capture import capture_traceback
 from .attempt_time import AttemptTime
 from .child_call import RaisedInChild
 from .child_messages import ChildSucceeded, ChildUnrecordable

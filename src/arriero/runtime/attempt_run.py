@@ -9,18 +9,18 @@ from typing import Any
 
 import msgspec
 
-from ..answers import Dispatch
-from ..codec import recordable_text, step_error_fields
-from ..commands import GaveUp, Outcome, Reported
 from ..core.supervision import decode_step_policy, on_attempt_failed, retry_delay
 from ..declare.attempt import Attempt, StepTry, current_try
 from ..declare.compensation import Compensation
 from ..declare.resources import ResourcePool, open_resources
 from ..declare.steps import Agent, Step
 from ..errors import InvalidInput, Permanent, StepError, StoreError, Transient
-from ..failures import StepFailure
 from ..model import StepKind, StepRow
-from ..traceback_capture import capture_traceback
+from ..model.answers import Dispatch
+from ..model.commands import GaveUp, Outcome, Reported
+from ..model.failures import StepFailure
+from ..payloads.codec import recordable_text, step_error_fields
+from ..system.traceback_capture import capture_traceback
 from . import crash_points
 from .agent_requests import RemoteAttempt
 from .attempt_outcome import ThreadAnswer, build_failure, build_undo, encode_success

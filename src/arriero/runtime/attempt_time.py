@@ -7,12 +7,12 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 
-from ..answers import AttemptApplied, Dispatch
-from ..commands import CommandOfAttempt, ExtendAttempt, SaveCheckpoint
 from ..core.attempts import find_latest_complete_by
 from ..errors import AttemptOver, InvalidInput
-from ..history_chain import payload_hash
+from ..events.base import payload_hash
 from ..model import Instant, later, seconds_between
+from ..model.answers import AttemptApplied, Dispatch
+from ..model.commands import CommandOfAttempt, ExtendAttempt, SaveCheckpoint
 from .process_context import ProcessContext
 
 KEPT_SECONDS = 600.0  # after complete_by: longer than a store's clock goes back when another server takes over
@@ -130,7 +130,7 @@ class AttemptTime:
             return self._context.tracer.find_context(self._dispatch).headers
         if self._dispatch.trace_context is None:
             return {}
-        from ..trace_context import read_trace_context
+        from ..model.trace_context import read_trace_context
 
         found = read_trace_context(self._dispatch.trace_context)
         return {} if found is None else found.headers

@@ -7,13 +7,13 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
-from ..answers import Answer, BreakerApplied, Refusal
-from ..breakers import BreakerKey, BreakerRow, BreakerState
-from ..commands import TripBreaker
 from ..core.breaker import judge_calls, may_let_through
 from ..declare.steps import Agent
 from ..model import StepRow
-from ..policies import Breaker
+from ..model.agents import BreakerKey, BreakerRow, BreakerState
+from ..model.answers import Answer, BreakerApplied, Refusal
+from ..model.commands import TripBreaker
+from ..model.policies import Breaker
 from .call_monitor import CallCounter, CallWindow, EndedCall
 from .process_context import ProcessContext
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..breakers import FAILED_ENDS, CallCounts
 from ..core.agent_metrics import AgentCounts, CountsByAgent, encode_counts, find_minute, may_be_written
 from ..core.breaker import STEPS_IN_A_ROW_MIN
 from ..inspection.facts import CountsRow
-from ..loops import Loop, LoopGuard
 from ..model import MICROSECONDS, Instant, later
-from ..policies import Breaker
+from ..model.agents import FAILED_ENDS, CallCounts
+from ..model.policies import Breaker
 from ..store.state_store import StateStore
+from ..system.loops import Loop, LoopGuard
 from .ports import ProcessClock
 
 BUCKETS = 10  # parts of a window: calls leave it so many at a time

@@ -7,8 +7,8 @@ import msgspec
 
 from ..declare.steps import Step
 from ..errors import AttemptOver, Permanent, Transient
-from ..failures import StepFailure
 from ..model import StepRow
+from ..model.failures import StepFailure
 from .attempt_time import AttemptTime
 from .child_messages import (
     AnswerToChild,

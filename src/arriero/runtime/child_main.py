@@ -17,13 +17,13 @@ from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 
-from ..boot_clock import seconds_since_boot
-from ..codec import error_text, recordable_text, step_error_fields
 from ..declare.attempt import Attempt
 from ..declare.resources import Resource, open_resources
 from ..declare.signature import Signature
 from ..errors import ArrieroError, AttemptOver, Cause, InvalidInput, Permanent, StepError, Transient
-from ..traceback_capture import capture_traceback
+from ..payloads.codec import error_text, recordable_text, step_error_fields
+from ..system.machine import seconds_since_boot
+from ..system.traceback_capture import capture_traceback
 from .child_messages import (
     AnswerToChild,
     AskedByChild,
@@ -175,7 +175,7 @@ def _call(call: ChildCall, parent: Parent) -> ChildSucceeded | ChildUnrecordable
 
 def _attach_trace(headers: dict[str, str]) -> None:
     """Make the attempt's span the current one, so that spans of the function are its children."""
-    from ..trace_context import parse_headers
+    from ..model.trace_context import parse_headers
     from ..tracing.tracer import attach_context
 
     if (context := parse_headers(**headers)) is not None:

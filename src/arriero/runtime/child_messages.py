@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from ..errors import Cause
-from ..failures import CapturedTraceback
 from ..model import Instant
+from ..model.failures import CapturedTraceback
 
 
 class ChildCall(msgspec.Struct, frozen=True):

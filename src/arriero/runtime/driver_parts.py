@@ -7,11 +7,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from ..answers import Dispatch
-from ..commands import Reported, Submit
 from ..core.drive import Surroundings
 from ..core.task_run import RunnableCode, TaskRun
 from ..model import Loaded, TaskRow
+from ..model.answers import Dispatch
+from ..model.commands import Reported, Submit
 from .agent_host import AgentHost
 from .process_context import ProcessContext
 

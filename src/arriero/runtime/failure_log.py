@@ -7,12 +7,12 @@ none comes. A line that is lost with its process is still in the history.
 import logging
 from collections.abc import Callable, Iterator
 
-from ..answers import Applied
-from ..commands import Advance, AnyCommand, FreeTask, GaveUp, Recover, Report, Reported, RetryAsked
 from ..explain.failure_lines import FailureLine, describe_failed_attempt, describe_held_task, describe_lost_attempt
-from ..failures import read_task_failure
 from ..model import Instant, TaskState
-from ..rate_limited_log import RateLimitedLog
+from ..model.answers import Applied
+from ..model.commands import Advance, AnyCommand, FreeTask, GaveUp, Recover, Report, Reported, RetryAsked
+from ..model.failures import read_task_failure
+from ..system.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger("arriero")
 

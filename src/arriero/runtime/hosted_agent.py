@@ -6,14 +6,14 @@ What is known here of limits and breakers saves commands. The store decides in t
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from ..answers import AttemptApplied, LimitedAgent, TryDelayed
-from ..breakers import FAILED_ENDS
-from ..commands import BeginTry
 from ..core.capacity import Concurrency, Room, add_ended_call, begin_concurrency, compute_room, is_urgent
 from ..core.routing import AgentReport, compute_health
 from ..declare.steps import Agent
 from ..model import Instant, StepRow
-from ..rate_limited_log import RateLimitedLog
+from ..model.agents import FAILED_ENDS
+from ..model.answers import AttemptApplied, LimitedAgent, TryDelayed
+from ..model.commands import BeginTry
+from ..system.rate_limited_log import RateLimitedLog
 from .breakers import LOOK_SECONDS as BREAKER_SECONDS
 from .breakers import AgentBreakers
 from .call_monitor import CallCounter, EndedCall

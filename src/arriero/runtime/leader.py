@@ -5,9 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from ..core.lease import compute_trusted_until
-from ..loops import Loop, LoopGuard
 from ..model import LeaseHolder, LeaseRow
 from ..store.contract import SUPERVISOR_LEASE
+from ..system.loops import Loop, LoopGuard
 from .crash_points import reach
 from .process_context import ProcessContext
 

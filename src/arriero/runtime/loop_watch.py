@@ -25,12 +25,11 @@ from ..explain.standstills import (
     read_standstill,
     suggest_remedy,
 )
-from ..failure_location import find_frame_to_fix
-from ..loops import Loop, LoopGuard
 from ..model import MICROSECONDS, Instant, StepRow
-from ..rate_limited_log import RateLimitedLog
-from ..text.format import format_step
-from ..traceback_capture import capture_stack
+from ..system.loops import Loop, LoopGuard
+from ..system.rate_limited_log import RateLimitedLog
+from ..system.traceback_capture import capture_stack
+from ..text.format import find_frame_to_fix, format_step
 from .driver_parts import code_running
 from .membership import Membership
 from .ports import Keeper, Ports

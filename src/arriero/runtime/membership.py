@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from ..answers import Applied
 from ..core.lease import (
     compute_trusted_until,
     is_alive,
@@ -16,9 +15,10 @@ from ..core.lease import (
     read_process_about,
 )
 from ..errors import StoreError
-from ..loops import Loop, LoopGuard
-from ..processes import ProcessRow
+from ..model.answers import Applied
+from ..model.processes import ProcessRow
 from ..store.contract import Renewal
+from ..system.loops import Loop, LoopGuard
 from .crash_points import reach
 from .ports import Keeper
 from .process_context import ProcessContext

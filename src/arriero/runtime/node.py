@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..answers import Answer, Applied
-from ..commands import AnyCommand, Claim, Report, Submit, Take
 from ..core.routing import encode_reports
 from ..core.task_run import TaskRun
 from ..core.transitions import has_ended
 from ..declare.providers import Groups
 from ..declare.steps import Agent
 from ..errors import StoreError
-from ..loops import Loop, LoopGuard, WarningThrottle
 from ..model import TaskRow
+from ..model.answers import Answer, Applied
+from ..model.commands import AnyCommand, Claim, Report, Submit, Take
 from ..store.committer import CommitCounts, Committer
 from ..store.contract import Busy
 from ..store.state_store import StateStore
+from ..system.loops import Loop, LoopGuard, WarningThrottle
 from . import crash_points
 from .agent_host import AgentHost
 from .alerts import Alerting

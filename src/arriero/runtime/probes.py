@@ -7,14 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..answers import Answer, BreakerApplied
-from ..breakers import BreakerKey, BreakerRow, BreakerState
-from ..codec import error_text
-from ..commands import BeginProbe, EndProbe
 from ..declare.probe import Probe
 from ..declare.resources import ResourcePool, open_resources
 from ..errors import StoreError
 from ..model import Instant
+from ..model.agents import BreakerKey, BreakerRow, BreakerState
+from ..model.answers import Answer, BreakerApplied
+from ..model.commands import BeginProbe, EndProbe
+from ..payloads.codec import error_text
 from .hosted_agent import HostedAgent
 from .process_context import ProcessContext
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..answers import Answer
-from ..commands import AnyCommand
 from ..declare.attempt import Attempt
 from ..declare.steps import Agent, Step
 from ..model import StepRow
+from ..model.answers import Answer
+from ..model.commands import AnyCommand
 from ..store.committer import Committer
 from ..store.state_store import StateStore
 from .failure_log import OnApplied, ignore_applied

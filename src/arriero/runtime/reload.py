@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from itertools import islice
 
-from ..commands import Reported
-from ..loops import Loop, LoopGuard
 from ..model import Loaded
+from ..model.commands import Reported
 from ..store.state_store import StateStore
+from ..system.loops import Loop, LoopGuard
 from .ports import Ports
 
 logger = logging.getLogger("arriero")

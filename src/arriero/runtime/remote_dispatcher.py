@@ -15,10 +15,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from ..answers import Answer, Applied, Refusal
-from ..commands import DeliverAttempt, ReleaseAttempt
 from ..errors import InvalidInput, StoreError, Transient
 from ..model import StepRow
+from ..model.answers import Answer, Applied, Refusal
+from ..model.commands import DeliverAttempt, ReleaseAttempt
 from ..store.contract import CAPABILITY_SECRET
 from .agent_requests import RemoteAttempt, RemoteCalls, RemoteRequest, build_request
 from .hosted_agent import HostedAgent

@@ -4,9 +4,9 @@ import asyncio
 
 import msgspec
 
-from ..answers import Answer, Refusal
 from ..errors import Permanent, Transient
-from ..failures import StepFailure
+from ..model.answers import Answer, Refusal
+from ..model.failures import StepFailure
 
 
 class ReportedResult(msgspec.Struct, frozen=True):

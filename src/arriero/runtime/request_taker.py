@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from ..answers import Answer, Dispatch, Taken
-from ..commands import Take
 from ..core.capacity import Room
+from ..model.answers import Answer, Dispatch, Taken
+from ..model.commands import Take
 from ..store.contract import Busy, Unwritten
 from .hosted_agent import HostedAgent
 from .process_context import ProcessContext

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from ..core.undo import list_open_compensations
 from ..errors import InvalidInput, StoreError, UnknownTask
-from ..loops import Loop, LoopGuard
 from ..model import Loaded, TaskRow
 from ..store.contract import Ended
+from ..system.loops import Loop, LoopGuard
 from .ports import Ports, ProcessClock
 
 if TYPE_CHECKING:  # only who opens a store pays for its operations

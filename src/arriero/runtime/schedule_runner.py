@@ -9,14 +9,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
-from ..answers import Refusal, Submitted
 from ..core.lease import is_alive, read_process_about
 from ..core.schedules import build_fire, decide_due, describe_missing_approval, describe_missing_code
 from ..errors import ArrieroError
-from ..loops import Loop, LoopGuard
 from ..model import Instant, later, seconds_between
-from ..processes import ProcessRow
-from ..schedules import (
+from ..model.answers import Refusal, Submitted
+from ..model.processes import ProcessRow
+from ..model.schedules import (
     DueSchedule,
     FireSchedule,
     ProblemCause,
@@ -26,6 +25,7 @@ from ..schedules import (
     read_declaration,
 )
 from ..store.state_store import StateStore
+from ..system.loops import Loop, LoopGuard
 from .crash_points import reach
 from .ports import Ports
 

@@ -4,13 +4,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from ..answers import Answer, Applied, Claimed, Dispatch
-from ..commands import Claim, ClaimShare, Ending, PutDown, Report, Reported
 from ..core.drive import Surroundings, decide_put_down
 from ..core.lease import is_on_probation
 from ..core.task_run import TaskRun
 from ..errors import UnreadableRow
 from ..model import STEP_PREFIX, Loaded, StepRow, TaskRow, seconds_between
+from ..model.answers import Answer, Applied, Claimed, Dispatch
+from ..model.commands import Claim, ClaimShare, Ending, PutDown, Report, Reported
 from .agent_host import AgentHost
 from .code import Code
 from .driver_parts import Parts, start_run

@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from ..answers import Answer, Applied
-from ..commands import AnyCommand, BeginUndo, EndByLimit, FreeTask, Recover, RetryAsked
 from ..core.lease import is_retirable
 from ..errors import StoreError
-from ..loops import WarningThrottle
 from ..model import Instant, LeaseHolder
-from ..processes import ProcessAbout, ProcessRow
+from ..model.answers import Answer, Applied
+from ..model.commands import AnyCommand, BeginUndo, EndByLimit, FreeTask, Recover, RetryAsked
+from ..model.processes import ProcessAbout, ProcessRow
 from ..store.committer import Committer
 from ..store.state_store import StateStore
+from ..system.loops import WarningThrottle
 from .alerts import Alerting
 from .leader import Leader
 from .membership import Membership

@@ -10,13 +10,13 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ..answers import Applied, Submitted
-from ..commands import Advance, Ahead, Ending, HandOver, NewStep, Start, Submit
 from ..core.drive import build_first_requests
 from ..core.task_run import TaskRun, run_ahead, run_new
 from ..declare.workflow_run import current_run
 from ..errors import StoreError
 from ..model import Loaded
+from ..model.answers import Applied, Submitted
+from ..model.commands import Advance, Ahead, Ending, HandOver, NewStep, Start, Submit
 from ..store.contract import Busy, Unwritten
 from .driver_parts import DriverHost, Parts, code_running, run_code
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..answers import Refusal, Submitted
-from ..commands import Submit
+from ..model.answers import Refusal, Submitted
+from ..model.commands import Submit
 from ..store.committer import CommitCounts, Committer
 from . import crash_points
 from .admission_queue import AdmissionQueue

@@ -7,15 +7,15 @@ from functools import partial
 
 import msgspec
 
-from ..answers import Answer, Applied, Refusal
-from ..commands import EndByLimit, FreeTask, Outcome, Recover, RetryAsked
 from ..core.lease import on_stuck
 from ..core.supervision import RedispatchSlots, choose_period, on_limit_passed, on_overdue, on_starved
 from ..errors import StoreError
 from ..explain.standstills import Standstill, build_expiry_failure, find_standstill_in_the_way
-from ..loops import WarningThrottle
 from ..model import MICROSECONDS, Instant, Loaded, StepRow
+from ..model.answers import Answer, Applied, Refusal
+from ..model.commands import EndByLimit, FreeTask, Outcome, Recover, RetryAsked
 from ..store.contract import Overdue
+from ..system.loops import WarningThrottle
 from .process_context import ProcessContext
 
 logger = logging.getLogger("arriero")

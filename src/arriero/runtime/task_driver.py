@@ -11,13 +11,13 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ..answers import Answer, Applied, Dispatch, Refusal
-from ..commands import ENDS, Advance, BeginUndo, Ending, Fired, Hold, NextUndo, PlanUndo, Reported
 from ..core.drive import Move, decide_next_move, list_due_timers, list_pending_timers, sort_inbox
 from ..core.task_run import TaskRun, build_driving_failure
 from ..errors import StoreError, UnreadableRow
-from ..failures import TaskFailure
 from ..model import Loaded, StepKind, StepRow, StepState, seconds_between
+from ..model.answers import Answer, Applied, Dispatch, Refusal
+from ..model.commands import ENDS, Advance, BeginUndo, Ending, Fired, Hold, NextUndo, PlanUndo, Reported
+from ..model.failures import TaskFailure
 from .driver_parts import DriverHost, Parts, code_running, log_error, run_code
 from .report_verdicts import APPLIED
 from .speculative_start import ConvoyHandOver

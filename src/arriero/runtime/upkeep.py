@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from ..core.breaker import REMEMBERED_SECONDS
-from ..core.obsolete_rows import KEPT_SECONDS
+from ..core.purging import KEPT_SECONDS
 from ..errors import StoreError, UnreadableRow
-from ..loops import Loop, LoopGuard
 from ..model import LedgerRow, LedgerState, later
 from ..store.contract import FOLDED_AT_ONCE, OBSOLETE_AT_ONCE
 from ..store.state_store import StateStore
+from ..system.loops import Loop, LoopGuard
 from .ports import Ports
 
 logger = logging.getLogger("arriero")

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..client.client import Client
 from ..client.session import Session
-from ..config_values import ORIGINS, UnfitValue
+from ..config.values import ORIGINS, UnfitValue
 from ..errors import ArrieroError, InvalidInput
 from ..store.contract import SUPERVISOR_LEASE
 from .authentication import Authenticate, Authenticator, FunctionAuthenticator, TokenAuthenticator

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from ..client.session import Session
 from ..core.tokens import LAST_USE_SECONDS, TokenVerdict, is_use_due, judge_token, parse_token
 from ..errors import InvalidInput, StoreError
-from ..loopback import parse_address
-from ..person_names import check_person
-from ..tokens import OpenTaskCap, Reach, TokenRow
+from ..model.tokens import OpenTaskCap, Reach, TokenRow
+from ..system.machine import parse_address
+from ..text.person_names import check_person
 from .calls import Caller
 from .problems import build_credential_problem, build_rate_problem
 

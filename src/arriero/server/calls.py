@@ -20,13 +20,13 @@ from ..client.task_explanation import ExplanationAnswer, ShownReason, ShownResul
 from ..client.task_shapes import EndAnswer, Payloads, ShownStep, StandingTask, TaskAnswer
 from ..core.deduplication import hide_task_of_sequence
 from ..core.ledger_batches import LedgerBatch, LedgerWritten
-from ..failures import StepFailure
 from ..model import Loaded, StatusRow, TaskRow
-from ..schedules import ScheduleRow
+from ..model.failures import StepFailure
+from ..model.schedules import ScheduleRow
+from ..model.tokens import ANY_REACH, OpenTaskCap, Reach
 from ..store.contract import ConvoyLoaded
 from ..store.state_store import StateStore
 from ..store.task_filter import ANY_TASK, TaskFilter
-from ..tokens import ANY_REACH, OpenTaskCap, Reach
 from .caller_limits import RequestPlace
 from .problems import INVALID_JSON, NOT_OPEN, Problem, build_shutdown_problem
 from .scopes import may_read_payloads, may_read_reasons

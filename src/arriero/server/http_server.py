@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from ..rate_limited_log import RateLimitedLog
+from ..system.rate_limited_log import RateLimitedLog
 from .application import ApiServer
 from .connection_limits import ConnectionLimits, LimitedListener
 from .http_protocol import ParsingQueue, PatientProtocol, SharedState

@@ -30,7 +30,7 @@ from ..errors import (
     UnreadableRow,
     VerbRefused,
 )
-from ..rate_limited_log import Repeats
+from ..system.rate_limited_log import Repeats
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:arriero:problem:"

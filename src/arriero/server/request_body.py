@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from ..payloads.codec import refuse_doubtful_json
 from ..runtime.ports import Ports
-from ..strict_json import refuse_doubtful_json
 from .problems import BODY_TOO_SLOW, INVALID_REQUEST, TOO_LARGE, UNSUPPORTED_MEDIA, Problem
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ async def run_on_text(ports: Ports, turn: asyncio.Lock, size: int, function: Cal
 
 
 async def refuse_doubtful_text(ports: Ports, turn: asyncio.Lock, data: bytes, what: str) -> None:
-    """Refuse doubtful JSON (``strict_json``). Raises InvalidInput."""
+    """Refuse doubtful JSON (``payloads.codec``). Raises InvalidInput."""
     await run_on_text(ports, turn, len(data), functools.partial(refuse_doubtful_json, data, what))
 
 

@@ -23,8 +23,8 @@ from starlette.types import Scope as AsgiScope
 from ..client.client import Client
 from ..client.session import Session
 from ..errors import DefinitionError, InvalidInput
-from ..escaping import shell_word
-from ..tokens import AGENT_PREFIX
+from ..model.tokens import AGENT_PREFIX
+from ..text.escaping import shell_word
 from .authentication import Authenticator
 from .caller_limits import CallerLimits, CallerPlaces, RateLimits, RatePolicy, RequestPlace
 from .calls import Caller, HttpCall, ShutdownSignal

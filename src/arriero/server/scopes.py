@@ -4,7 +4,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from ..tokens import AGENT_PREFIX, REPLIES_PREFIX, Scope
+from ..model.tokens import AGENT_PREFIX, REPLIES_PREFIX, Scope
 
 __all__ = ["AGENT", "ANY_TOKEN", "REPLIES", "Needs", "Scope", "describe_missing_scope"]
 

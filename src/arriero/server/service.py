@@ -13,8 +13,8 @@ from ..client.tokens import draw_token, keep_token
 from ..config import Configuration
 from ..core.tokens import TokenParts, TokenVerdict, find_state, format_token, parse_token
 from ..errors import InvalidInput
+from ..model.tokens import Scope
 from ..store.state_store import StateStore
-from ..tokens import Scope
 from .application import ApiServer, build_application
 from .authentication import Authenticator, ProxyAuthenticator, TokenAuthenticator
 from .caller_limits import RatePolicy, limit_caller

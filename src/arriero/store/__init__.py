@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidInput, StoreError
-from ..extras import describe_install
-from .masking import mask_url
+from ..errors import InvalidInput, StoreError, describe_install
+from ..text.escaping import mask_url
 
 if TYPE_CHECKING:  # sqlite3 and the operations are loaded when a store is opened
     from .migrate import Schema

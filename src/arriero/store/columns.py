@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
 
-from ..breakers import BreakerRow
-from ..limits import AgentLimitsRow, RateRow
 from ..model import ConvoyRow, EditRow, LateAnswerRow, StepRow, TailRow, TaskRow
+from ..model.agents import AgentLimitsRow, BreakerRow, RateRow
 
 
 @cache

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
-from ..answers import Answer, Applied, Refusal
-from ..commands import AnyCommand
 from ..errors import ArrieroError, StoreError
-from ..loops import Loop, LoopGuard
 from ..model import TaskRow
+from ..model.answers import Answer, Applied, Refusal
+from ..model.commands import AnyCommand
+from ..system.loops import Loop, LoopGuard
 from .contract import Busy, Unanswered, Unwritten
 
 if TYPE_CHECKING:  # it loads the operations, which only who opens a store pays for

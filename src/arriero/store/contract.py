@@ -8,7 +8,7 @@ import msgspec
 from ..core.purging import Named
 from ..errors import StoreError
 from ..model import ConvoyRow, Instant, Loaded, StepRow, TailRow, TaskRow, TaskState
-from ..processes import ProcessRow
+from ..model.processes import ProcessRow
 
 CAPABILITY_SECRET = "capability"
 CURSOR_SECRET = "cursor"  # of the lists of the HTTP API

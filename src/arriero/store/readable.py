@@ -14,7 +14,6 @@ import msgspec
 
 from ..core.supervision import decode_step_policy, decode_task_policy
 from ..errors import UnreadableRow
-from ..failures import read_step_failure, read_task_failure
 from ..model import (
     INSTANT_END,
     AlertRow,
@@ -29,8 +28,9 @@ from ..model import (
     Turn,
     read_undo_context,
 )
-from ..policies import Retry, StepPolicy, Supervision, TaskPolicy
-from ..processes import ProcessAbout, ProcessRow
+from ..model.failures import read_step_failure, read_task_failure
+from ..model.policies import Retry, StepPolicy, Supervision, TaskPolicy
+from ..model.processes import ProcessAbout, ProcessRow
 
 AnyRow = msgspec.Struct  # of a kind in ``TABLES``
 R = TypeVar("R", bound=AnyRow)

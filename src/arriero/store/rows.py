@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..breakers import BreakerRow, BreakerState
 from ..core.agent_metrics import decode_counts
 from ..core.breaker import decode_breaker_policy
 from ..core.lease import TERM_UNKNOWN
@@ -17,7 +16,6 @@ from ..core.limits import decode_begun
 from ..core.schedule_instants import decode_usable
 from ..core.stand_ins import FENCE_UNKNOWN, HOLDER_UNKNOWN
 from ..inspection.facts import CountsRow
-from ..limits import AgentLimitsRow, RateRow, read_limits
 from ..model import (
     INSTANT_END,
     AlertRow,
@@ -37,9 +35,10 @@ from ..model import (
     TaskState,
     Turn,
 )
-from ..processes import ProcessRow
-from ..schedules import UNKNOWN_DECLARATION, ScheduleRow, ScheduleState, encode_declaration
-from ..tokens import TokenRow
+from ..model.agents import AgentLimitsRow, BreakerRow, BreakerState, RateRow, read_limits
+from ..model.processes import ProcessRow
+from ..model.schedules import UNKNOWN_DECLARATION, ScheduleRow, ScheduleState, encode_declaration
+from ..model.tokens import TokenRow
 from .readable import KEYS, TABLES, legible, refuse_unreadable, register_kind
 
 SharedRow = (

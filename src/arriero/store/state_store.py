@@ -8,11 +8,11 @@ repeating it is safe: every command is guarded.
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 
-from ..answers import Answer, Refusal, Submitted
-from ..commands import AnyCommand, Submit
 from ..errors import ArrieroError
 from ..model import HistoryRow, TaskRow
-from ..schedules import ScheduleApplied, ScheduleCommand
+from ..model.answers import Answer, Refusal, Submitted
+from ..model.commands import AnyCommand, Submit
+from ..model.schedules import ScheduleApplied, ScheduleCommand
 from .contract import Purge, Purged
 from .engine.agents import AgentMetricsOperations, BreakerOperations, RemoteAgentOperations
 from .engine.ledgers import LedgerOperations

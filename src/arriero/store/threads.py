@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import StoreError
-from ..loops import Loop, LoopGuard
+from ..system.loops import Loop, LoopGuard
 
 T = TypeVar("T")
 

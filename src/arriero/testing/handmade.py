@@ -4,10 +4,10 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
-from ..codec import encode
 from ..declare.attempt import Attempt, StepTry, Undo, current_try
 from ..declare.resources import Resource, open_resources
 from ..model import Instant
+from ..payloads.codec import encode
 
 T = TypeVar("T")
 

@@ -15,16 +15,16 @@ from ..client.app import App
 from ..client.assembly import run_node
 from ..client.task_view import waiting_for
 from ..config import Configuration
-from ..config_values import PERSONS_MAX
+from ..config.values import PERSONS_MAX
 from ..core.breaker import compute_next_look
 from ..core.supervision import decode_step_policy
 from ..declare.attempt import Attempt
 from ..declare.steps import Agent, Step
 from ..errors import ArrieroError, InvalidInput, Permanent
-from ..failures import read_step_failure
 from ..model import STEP_OPEN, Instant, StepKind, StepRow, StepState, Verb
+from ..model.failures import read_step_failure
 from ..model.instants import as_datetime
-from ..policies import Duration, seconds
+from ..model.policies import Duration, seconds
 from ..runtime.ports import ChildProcess, Look, ProcessClock
 from ..runtime.process_context import Substitutes
 from ..runtime.settings import ROLES, Settings, check_roles

@@ -10,13 +10,24 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from ..answers import Applied, Dispatch
-from ..commands import Advance, AnyCommand, Fired, GaveUp, Outcome, Recover, Report, Reported, RetryAsked, Succeeded
 from ..core.supervision import compute_complete_within
 from ..core.transitions import has_ended
-from ..failures import read_step_failure, read_task_failure
 from ..model import Instant, StepKind, StepRow, StepState, TaskRow, TaskState, later
-from ..trace_context import SpanIds, TraceContext, read_link, read_trace_context
+from ..model.answers import Applied, Dispatch
+from ..model.commands import (
+    Advance,
+    AnyCommand,
+    Fired,
+    GaveUp,
+    Outcome,
+    Recover,
+    Report,
+    Reported,
+    RetryAsked,
+    Succeeded,
+)
+from ..model.failures import read_step_failure, read_task_failure
+from ..model.trace_context import SpanIds, TraceContext, read_link, read_trace_context
 
 AttributeValue = str | int | bool
 _ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.WITHDRAWN))

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from ..extras import describe_install
+from ..errors import describe_install
 
 try:
     from opentelemetry import context as current
@@ -20,12 +20,12 @@ try:
 except ImportError as missing:
     raise ImportError(f"App.trace() needs opentelemetry-api: {describe_install('otel')}") from missing
 
-from ..answers import Applied, Dispatch
-from ..commands import AnyCommand
 from ..errors import DefinitionError
 from ..model import Instant, TaskRow
+from ..model.answers import Applied, Dispatch
+from ..model.commands import AnyCommand
+from ..model.trace_context import SpanIds, TraceContext, encode_link, encode_trace_context
 from ..store.state_store import StateStore
-from ..trace_context import SpanIds, TraceContext, encode_link, encode_trace_context
 from .spans import TaskTrace, find_attempt_span, find_task_trace, list_ended_spans
 from .task_span import SAMPLED, SampledTrace
 

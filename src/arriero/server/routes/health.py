@@ -16,9 +16,9 @@ from ...client.diagnosis import (
 )
 from ...client.session import Session
 from ...config import MEMORY
+from ...errors import describe_install
 from ...explain.doctor import Finding
-from ...extras import describe_install
-from ...store.masking import mask_url
+from ...text.escaping import mask_url
 from ..calls import Call, HttpCall
 from ..openapi import build_openapi
 from ..problems import Problem, declare_problem

@@ -8,11 +8,11 @@ from fastapi import Query
 from ...client.alerts import AlertCauses
 from ...client.leases import BreakLeaseAnswer, LeaderView
 from ...client.task_verbs import check_signature
-from ...codec import check_id
 from ...core.alerts import Alert, build_alert
 from ...errors import UnknownName
 from ...leases import LeaseView
 from ...leases.store import build_lease_view
+from ...payloads.codec import check_id
 from ..calls import Call
 from ..cursors import CURSOR_INVALID, open_cursors
 from ..parameters import LIMIT, Cursor, LeaseName, Limit

@@ -18,9 +18,9 @@ from starlette.responses import Response, StreamingResponse
 
 from ...client.replies import ASK_SECONDS, ASK_SECONDS_MAX, build_status
 from ...client.task_shapes import Payloads
-from ...codec import check_id
 from ...errors import StoreError
 from ...model import NUMBER_MAX, StatusRow
+from ...payloads.codec import check_id
 from ..calls import Call, HttpCall
 from ..parameters import LIMIT, Limit, QueueName
 from ..problems import INVALID_REQUEST, Problem

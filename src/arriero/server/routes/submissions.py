@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.responses import Response
 
-from ...answers import Submitted
 from ...client.json_payloads import build_named_call
 from ...client.row_shapes import to_datetime
 from ...client.session import Session
 from ...client.submission import SubmissionOptions, SubmitOptions, accept, build_submission
 from ...client.task_shapes import EndAnswer
-from ...commands import Submit
 from ...errors import ArrieroError, SequenceUsed, TaskExists
-from ...failures import choose_public_text, read_task_failure
+from ...model.answers import Submitted
+from ...model.commands import Submit
+from ...model.failures import choose_public_text, read_task_failure
+from ...model.trace_context import parse_headers
 from ...store.contract import Ended
-from ...trace_context import parse_headers
 from ..calls import Call, HttpCall
 from ..parameters import IdempotencyKey, Prefer, Preferences, read_preferences, write_id
 from ..problems import (

@@ -25,13 +25,13 @@ from ...client.task_verbs import (
     refuse_all_tasks,
 )
 from ...client.tasks import TaskSelector
-from ...codec import check_id
 from ...errors import InvalidInput
 from ...events import read_events_to_show
 from ...events.task import OperatorAction
 from ...model import NUMBER_MAX, Instant, Loaded, TaskRow, Verb
+from ...model.verb_rules import VERBS, VerbArguments
+from ...payloads.codec import check_id
 from ...store.state_store import StateStore
-from ...verb_rules import VERBS, VerbArguments
 from ..calls import Call, HttpCall, narrow_filter
 from ..cursors import CURSOR_INVALID, load_page, open_cursors, write_position
 from ..parameters import LIMIT_MAX, TaskId

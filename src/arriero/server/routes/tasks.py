@@ -23,12 +23,12 @@ from ...client.task_shapes import (
 from ...client.task_verbs import load_task
 from ...client.task_view import load_tasks_ahead, read_holders, read_times
 from ...client.tasks import TaskSelector
-from ...codec import check_id
 from ...events import decode_event_fields
 from ...explain.available_actions import AvailableAction
-from ...explain.timeline import IncarnationStart, Timeline
+from ...explain.past import IncarnationStart, Timeline
 from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
 from ...model.instants import as_datetime
+from ...payloads.codec import check_id
 from ...store.contract import Ended
 from ..calls import Call, HttpCall, narrow_filter
 from ..cursors import CURSOR_INVALID, Order, load_page, open_cursors, write_position

@@ -4,18 +4,18 @@ import secrets
 from collections.abc import Sequence
 from functools import partial
 
-from ...answers import Answer, BreakerApplied, Refusal
-from ...breakers import BreakerRow
-from ...commands import BeginProbe, CommandOfBreaker, EndProbe, OperateAgent, TripBreaker
 from ...core.agent_metrics import find_first_kept, fold_counts, may_be_written
 from ...core.breaker import close_after_ramp
 from ...core.breaker_book import name_breaker
 from ...core.breaker_verbs import begin_probe, end_probe, operate_agent, trip_breaker
 from ...core.changes import BreakerChange
-from ...core.obsolete_rows import FENCE_FLOOR
-from ...events.breaker import BreakerClosed
+from ...core.purging import FENCE_FLOOR
+from ...events.store import BreakerClosed
 from ...inspection.facts import AgentMeasurements, Backlog, CountsRow
 from ...model import Instant
+from ...model.agents import BreakerRow
+from ...model.answers import Answer, BreakerApplied, Refusal
+from ...model.commands import BeginProbe, CommandOfBreaker, EndProbe, OperateAgent, TripBreaker
 from ..contract import COUNTED_MAX, FOLDED_AT_ONCE, SECRET_BYTES, HeldAttempt
 from ..sql.agent_rows import BreakerTable
 from ..sql.store_rows import StoreRows

@@ -4,8 +4,20 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ...answers import Answer, Applied, AttemptApplied, ConvoyApplied, Refusal
-from ...commands import (
+from ...core import attempts, transitions, verbs
+from ...core.apps import assign_app
+from ...core.attempts import deliver_attempt, release_attempt
+from ...core.changes import BreakerChange, Change, ConvoyChange, Refused
+from ...core.convoy_verbs import operate_convoy
+from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
+from ...core.supervision import compute_complete_within
+from ...errors import UnreadableRow
+from ...events import Event, encode_events
+from ...events.base import link_hash
+from ...events.store import BreakerClosed
+from ...model import ConvoyRow, Instant, LateAnswerRow, Loaded, StatusRow, StepRow, TaskRow
+from ...model.answers import Answer, Applied, AttemptApplied, ConvoyApplied, Refusal
+from ...model.commands import (
     Advance,
     AnyCommand,
     AssignApp,
@@ -20,18 +32,6 @@ from ...commands import (
     Report,
     SaveCheckpoint,
 )
-from ...core import attempts, transitions, verbs
-from ...core.app_assignment import assign_app
-from ...core.attempts import deliver_attempt, release_attempt
-from ...core.changes import BreakerChange, Change, ConvoyChange, Refused
-from ...core.convoy_verbs import operate_convoy
-from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
-from ...core.supervision import compute_complete_within
-from ...errors import UnreadableRow
-from ...events import Event, encode_events
-from ...events.breaker import BreakerClosed
-from ...history_chain import link_hash
-from ...model import ConvoyRow, Instant, LateAnswerRow, Loaded, StatusRow, StepRow, TaskRow
 from ..contract import SUPERVISOR_LEASE
 from ..readable import of_convoy
 from ..sql.rows import Table

@@ -5,8 +5,6 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from ...answers import Answer, Begun, Claimed, Refusal, Submitted, Taken
-from ...commands import AnyCommand, BeginProbe, BeginTry, Claim, EndProbe, OperateAgent, Submit, Take, TripBreaker
 from ...core import transitions
 from ...core.capacity import divide_room
 from ...core.changes import BreakerRows, Change
@@ -17,6 +15,8 @@ from ...core.placement import Spot
 from ...core.speculative_start import may_start, start_task
 from ...errors import ArrieroError, UnreadableRow
 from ...model import ConvoyRow, Instant, Loaded
+from ...model.answers import Answer, Begun, Claimed, Refusal, Submitted, Taken
+from ...model.commands import AnyCommand, BeginProbe, BeginTry, Claim, EndProbe, OperateAgent, Submit, Take, TripBreaker
 from ..contract import Busy
 from ..sql.agent_rows import CommandRows
 from ..sql.rows import Table

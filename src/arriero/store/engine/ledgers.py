@@ -6,8 +6,6 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ...answers import Refusal, Submitted
-from ...commands import Submit
 from ...core import ledgers, tokens
 from ...core.deduplication import answer_known_id, answer_known_sequence
 from ...core.ledger_batches import ASIDE_MAX, LedgerBatch, LedgerEntry, LedgerOpened, LedgerWritten
@@ -15,6 +13,8 @@ from ...core.placement import Spot, needs_convoy, read_ordering, refuse_place
 from ...errors import UnreadableRow
 from ...events.store import LedgerDiscarded, LedgerOpenedEvent
 from ...model import ConvoyRow, Instant, LedgerRow, LedgerState, TailRow, TaskRow
+from ...model.answers import Refusal, Submitted
+from ...model.commands import Submit
 from ..readable import refuse_unreadable
 from ..sql.rows import LedgerRows
 from .batch import STORE_STREAM, Batch

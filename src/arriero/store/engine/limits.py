@@ -4,17 +4,17 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ...answers import Answer, AttemptApplied, TryDelayed
-from ...commands import BeginTry
 from ...core import attempts
 from ...core.apps import apps_run_by
 from ...core.changes import Refused
 from ...core.limits import LimitBook, declare_limits, find_first_deadline, list_limits, note_look
 from ...errors import UnreadableRow
 from ...events.store import LimitsDeclared
-from ...limits import AgentLimitsRow, LimitsInUse, WaitingKeysRow
 from ...model import Instant, later
-from ...processes import ProcessAbout
+from ...model.agents import AgentLimitsRow, LimitsInUse, WaitingKeysRow
+from ...model.answers import Answer, AttemptApplied, TryDelayed
+from ...model.commands import BeginTry
+from ...model.processes import ProcessAbout
 from ..sql.agent_rows import LimitTable
 from ..sql.store_rows import StoreRows
 from .batch import STORE_STREAM, Batch

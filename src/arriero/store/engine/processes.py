@@ -1,4 +1,4 @@
-"""Processes, leases, epochs, and rows that are obsolete. The rules are in ``core.lease``, ``core.apps``, ``core.obsolete_rows``."""
+"""Processes, leases, epochs, and rows that are obsolete. The rules are in ``core.lease``, ``core.apps``, ``core.purging``."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -6,7 +6,7 @@ import msgspec
 
 from ...core import lease
 from ...core.apps import find_name_conflict
-from ...core.obsolete_rows import (
+from ...core.purging import (
     FENCE_FLOOR,
     TERM_FLOOR,
     find_newest,
@@ -14,7 +14,6 @@ from ...core.obsolete_rows import (
     is_obsolete_lease,
     list_obsolete_processes,
 )
-from ...epoch import compute_first_number
 from ...errors import AppCollision
 from ...events import Event
 from ...events.store import (
@@ -27,7 +26,7 @@ from ...events.store import (
     ProcessStarted,
 )
 from ...model import Instant, LeaseHolder, LeaseRow, later
-from ...processes import ProcessAbout, ProcessRow
+from ...model.processes import ProcessAbout, ProcessRow, compute_first_number
 from ..contract import SUPERVISOR_LEASE, RemovedRows, Renewal
 from ..sql.store_rows import StoreRows
 from .batch import STORE_STREAM, Batch, note_in_store
@@ -93,7 +92,7 @@ def remove_obsolete_breakers(rows: StoreRows, before: Instant, limit: int) -> in
 
 
 class ObsoleteRowsOperations(Transactions):
-    """Rows of processes, leases and breakers that nothing refers to any more; ``core.obsolete_rows`` has the rules."""
+    """Rows of processes, leases and breakers that nothing refers to any more; ``core.purging`` has the rules."""
 
     async def remove_obsolete_rows(self, before: Instant, breakers_before: Instant, limit: int) -> RemovedRows:
         """Remove obsolete rows, at most ``limit`` of each kind.
@@ -255,7 +254,7 @@ def open_epoch(rows: StoreRows, actor: str, reason: str = "") -> int:
     """Open the next epoch, after the store was restored from a backup; answers its number. ``reason``: kept.
 
     Every process is retired. What a process registered before sends is refused (``old_epoch``), also what it was
-    about to send when the store was restored; it begins again by itself. See ``epoch`` for numbers.
+    about to send when the store was restored; it begins again by itself. See ``model.processes`` for numbers.
     """
     epoch = rows.open_epoch()
     free_all_leases(rows)

@@ -38,8 +38,8 @@ from ...model import (
     TaskState,
     later,
 )
-from ...processes import LeaderSurvey, ProcessRow
-from ...tokens import ANY_REACH, Reach
+from ...model.processes import LeaderSurvey, ProcessRow
+from ...model.tokens import ANY_REACH, Reach
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Ended, Overdue, QueueSurvey, Survey
 from ..quarantine import Quarantine
 from ..readable import legible, refuse_unreadable

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from ...answers import Refusal, Submitted
-from ...commands import Operate, Submit
 from ...core.schedule_changes import ScheduleChange, change_schedule
 from ...core.schedules import ACTOR
 from ...errors import ArrieroError, UnreadableRow
 from ...events import Event
 from ...events.store import LeaderRefused
 from ...model import Verb
-from ...schedules import (
+from ...model.answers import Refusal, Submitted
+from ...model.commands import Operate, Submit
+from ...model.schedules import (
     DueSchedules,
     FireSchedule,
     OpenRun,

@@ -7,9 +7,6 @@ from contextlib import contextmanager
 import msgspec
 from msgspec.structs import replace
 
-from ...answers import Dispatch, LimitedAgent, Taken
-from ...breakers import BreakerRow
-from ...commands import Take
 from ...core import transitions
 from ...core.apps import apps_run_by
 from ...core.breaker_book import (
@@ -26,8 +23,10 @@ from ...core.due import WantedRequests
 from ...core.lease import is_on_probation
 from ...core.limits import LimitBook, find_limits
 from ...core.routing import OVERFLOW_SECONDS, Ways
-from ...limits import WITHOUT_KEYS, AgentLimitsRow, WaitingKeysRow
 from ...model import Instant, StepRow, later, seconds_between
+from ...model.agents import WITHOUT_KEYS, AgentLimitsRow, BreakerRow, WaitingKeysRow
+from ...model.answers import Dispatch, LimitedAgent, Taken
+from ...model.commands import Take
 from ..sql.agent_rows import CommandRows
 from .batch import Batch, complete_within
 from .limits import KEYS_AT_ONCE, open_book, read_rates, write_book
@@ -142,7 +141,7 @@ class TakeOverRequest(msgspec.Struct, frozen=True):
 def take_over(transaction: TakeTransaction, asked: TakeOverRequest, limits: LimitBook | None) -> int:
     """Take requests of another Agent that its breaker does not let through, or that wait because it has no room.
 
-    ``limits``: of the Agent that takes them over. Returns: how many began.
+    ``model.agents``: of the Agent that takes them over. Returns: how many began.
     """
     rows = transaction.rows
     room = left = asked.room if limits is None else min(asked.room, limits.count_common_room())

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ...core import tokens
 from ...events.store import TokenCreated, TokenRevoked
 from ...model import Instant
-from ...tokens import NewToken, TokenRow
+from ...model.tokens import NewToken, TokenRow
 from ..sql.store_rows import StoreRows
 from .batch import note_in_store
 from .transactions import Lane, Transactions, writes

@@ -9,7 +9,6 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...commands import Claim, Submit
 from ...core.due import (
     HEAD_START,
     WantedRequests,
@@ -23,7 +22,6 @@ from ...core.due import (
 )
 from ...core.placement import build_first_convoy, build_first_tail
 from ...core.routing import Ways
-from ...epoch import compute_first_number
 from ...model import (
     NOT_SAID,
     TASK_ENDED,
@@ -40,7 +38,8 @@ from ...model import (
     TaskState,
     Turn,
 )
-from ...processes import ProcessRow
+from ...model.commands import Claim, Submit
+from ...model.processes import ProcessRow, compute_first_number
 from ..contract import PastDeadline, Purge, Renewals
 from ..engine.batch import STORE_STREAM
 from ..quarantine import UNREADABLE

@@ -8,17 +8,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...answers import Answer, Refusal, Submitted
-from ...breakers import BreakerRow
-from ...commands import AnyCommand, Submit
 from ...core.apps import may_run
 from ...core.lease import is_held, is_on_probation
 from ...core.ledger_batches import ASIDE_MAX, LedgerTasks
-from ...epoch import FIRST, describe_epoch_refusal
 from ...errors import ArrieroError, UnreadableRow
-from ...failures import read_task_failure
 from ...inspection.facts import CountsRow
-from ...limits import AgentLimitsRow, RateRow
 from ...model import (
     TASK_ENDED,
     TASK_OPEN,
@@ -41,9 +35,13 @@ from ...model import (
     TaskState,
     Turn,
 )
-from ...processes import LeaderSurvey, ProcessRow
-from ...schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
-from ...tokens import ANY_REACH, Reach, TokenRow
+from ...model.agents import AgentLimitsRow, BreakerRow, RateRow
+from ...model.answers import Answer, Refusal, Submitted
+from ...model.commands import AnyCommand, Submit
+from ...model.failures import read_task_failure
+from ...model.processes import FIRST, LeaderSurvey, ProcessRow, describe_epoch_refusal
+from ...model.schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
+from ...model.tokens import ANY_REACH, Reach, TokenRow
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
 from ..engine.batch import STORE_STREAM
 from ..engine.commands import apply_command, submit_task

@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from operator import attrgetter
 
-from ...breakers import BreakerKey, BreakerRow, BreakerState
 from ...core.alert_rows import SCHEDULE_CAUSE
 from ...core.lease import SUPERVISORS, is_held
 from ...core.schedule_instants import is_run_of
 from ...inspection.attempts import AttemptSurvey, Retrying
 from ...inspection.facts import AgentLoad, Backlog, CountsRow
 from ...model import TASK_FORWARD, TASK_OPEN, Instant, LeaseRow, StepKind, StepRow, StepState, TaskRow, TaskState, Turn
-from ...processes import ProcessRow
-from ...schedules import DueSchedule, OpenRun, ScheduleRow
-from ...tokens import TokenRow
+from ...model.agents import BreakerKey, BreakerRow, BreakerState
+from ...model.processes import ProcessRow
+from ...model.schedules import DueSchedule, OpenRun, ScheduleRow
+from ...model.tokens import TokenRow
 from ..contract import HeldAttempt
 from ..engine.reading import COMMITS_MAX, LOOKED_AT_MAX, ends_in, requests_of, retrying_of
 from ..sql.agent_rows import AgentMetricsRows, RemoteAgentRows, build_loads

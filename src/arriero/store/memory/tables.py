@@ -7,15 +7,12 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...breakers import BreakerRow, BreakerState
 from ...core.alert_rows import BREAKER_CAUSE
 from ...core.breaker import is_remembered
 from ...core.convoys import Gone, NextUnreadable
 from ...core.limits import list_waiting_keys
-from ...epoch import FIRST
 from ...errors import UnreadableRow
 from ...inspection.facts import CountsRow
-from ...limits import AgentLimitsRow, RateRow, WaitingKeysRow
 from ...model import (
     STEP_BITS,
     AlertRow,
@@ -35,9 +32,10 @@ from ...model import (
     TaskRow,
     Turn,
 )
-from ...processes import ProcessRow
-from ...schedules import ScheduleRow
-from ...tokens import TokenRow
+from ...model.agents import AgentLimitsRow, BreakerRow, BreakerState, RateRow, WaitingKeysRow
+from ...model.processes import FIRST, ProcessRow
+from ...model.schedules import ScheduleRow
+from ...model.tokens import TokenRow
 from ..quarantine import UNREADABLE, Quarantine
 from ..readable import refuse_unreadable
 from ..sql.agent_rows import BreakerTable, LimitTable

@@ -5,8 +5,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...answers import Answer, Applied, ConvoyApplied
-from ...commands import (
+from ...core.apps import apps_run_by
+from ...core.due import HEAD_START
+from ...core.lease import PROBATION_FROM
+from ...errors import ArrieroError, UnreadableRow
+from ...model import STEP_BITS, ConvoyRow, Loaded, StepKind, StepRow
+from ...model.answers import Answer, Applied, ConvoyApplied
+from ...model.commands import (
     Advance,
     AnyCommand,
     AssignApp,
@@ -32,11 +37,6 @@ from ...commands import (
     SaveCheckpoint,
     Take,
 )
-from ...core.apps import apps_run_by
-from ...core.due import HEAD_START
-from ...core.lease import PROBATION_FROM
-from ...errors import ArrieroError, UnreadableRow
-from ...model import STEP_BITS, ConvoyRow, Loaded, StepKind, StepRow
 from .. import columns
 from ..contract import SUPERVISOR_LEASE, Busy
 from ..engine.commands import apply_command

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Iterable
 
-from ...boot_clock import nanoseconds_since_boot
-from ...epoch import FIRST
 from ...model import MICROSECONDS, Instant
+from ...model.processes import FIRST
+from ...system.machine import nanoseconds_since_boot
 from ..quarantine import Quarantine
 from .pipeline import PendingAnswer
 from .session import Transaction

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from ...commands import Submit
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
+from ...model.commands import Submit
 from .. import columns
 from ..rows import convoy_of, ledger_of, tail_of
 from ..sql.rows import LedgerRows

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from ...loops import Loop, LoopGuard
+from ...system.loops import Loop, LoopGuard
 from .session import hang_up, is_direct
 from .target import Target
 

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.errors import Diagnostic
 
 from ...errors import ArrieroError, StoreError
-from ...loops import Loop, LoopGuard
+from ...system.loops import Loop, LoopGuard
 from .. import columns
 from ..columns import load_statements
 from .columns import Write

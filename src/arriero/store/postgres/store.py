@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ...answers import Answer, Refusal, Submitted
-from ...commands import AnyCommand, Submit
 from ...core.purging import build_tasks_purged
 from ...errors import ArrieroError, InvalidInput, StoreError, UnreadableRow
 from ...model import LeaseHolder, LeaseTerm, LedgerRow, TaskRow
-from ...schedules import ScheduleApplied, ScheduleCommand
+from ...model.answers import Answer, Refusal, Submitted
+from ...model.commands import AnyCommand, Submit
+from ...model.schedules import ScheduleApplied, ScheduleCommand
 from ..contract import SUPERVISOR_LEASE, Busy, Purge, Purged, Unanswered, Unwritten
 from ..engine import ledgers
 from ..engine.batch import STORE_STREAM, Batch

@@ -9,8 +9,6 @@ from typing import Any
 import msgspec
 
 from ...core.apps import apps_run_by
-from ...epoch import FIRST, compute_first_number
-from ...failures import TaskFailure, read_task_failure
 from ...model import (
     NOT_SAID,
     AlertRow,
@@ -24,8 +22,9 @@ from ...model import (
     TailRow,
     TaskRow,
 )
-from ...processes import ProcessAbout, ProcessRow
-from ...schedules import OpenRun
+from ...model.failures import TaskFailure, read_task_failure
+from ...model.processes import FIRST, ProcessAbout, ProcessRow, compute_first_number
+from ...model.schedules import OpenRun
 from .. import columns, task_filter
 from ..contract import SUPERVISOR_LEASE, Busy, Due, Purge, Renewals
 from ..engine.reading import due_at

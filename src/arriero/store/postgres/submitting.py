@@ -7,9 +7,6 @@ from typing import Any
 
 import msgspec
 
-from ...answers import Refusal, Submitted
-from ...breakers import BreakerRow
-from ...commands import Submit
 from ...core.breaker import REMEMBERED_SECONDS
 from ...core.changes import Change, ConvoyChange
 from ...core.deduplication import answer_known_id
@@ -17,9 +14,11 @@ from ...core.limits import list_waiting_keys
 from ...core.placement import read_ordering
 from ...errors import UnreadableRow
 from ...events import encode_events
-from ...history_chain import link_hash
-from ...limits import AgentLimitsRow
+from ...events.base import link_hash
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow, later
+from ...model.agents import AgentLimitsRow, BreakerRow
+from ...model.answers import Refusal, Submitted
+from ...model.commands import Submit
 from .. import columns
 from ..engine.commands import build_answer, build_new_rows
 from ..engine.convoys import find_spot

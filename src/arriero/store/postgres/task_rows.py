@@ -8,9 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...breakers import BreakerRow
 from ...errors import UnreadableRow
-from ...limits import NO_LIMIT_KEYS, AgentLimitsRow
 from ...model import (
     STEP_BITS,
     STEP_OPEN,
@@ -25,6 +23,7 @@ from ...model import (
     TailRow,
     TaskRow,
 )
+from ...model.agents import NO_LIMIT_KEYS, AgentLimitsRow, BreakerRow
 from .. import columns
 from ..quarantine import R
 from ..readable import refuse_unreadable, without_body

@@ -6,16 +6,15 @@ from typing import Any
 
 import msgspec
 
-from ...breakers import BreakerRow
-from ...commands import Claim
 from ...core.apps import apps_run_by
 from ...core.breaker import REMEMBERED_SECONDS
 from ...core.due import WantedRequests
 from ...core.limits import list_waiting_keys
 from ...core.routing import Ways
 from ...inspection.facts import AgentLoad, Backlog, CountsRow
-from ...limits import AgentLimitsRow, RateRow, WaitingKeysRow
 from ...model import ConvoyRow, Instant, Loaded, StepRow, later
+from ...model.agents import AgentLimitsRow, BreakerRow, RateRow, WaitingKeysRow
+from ...model.commands import Claim
 from ..contract import HeldAttempt
 from ..rows import Row
 from .rows import SqlRows, StatementAnswer
@@ -61,7 +60,7 @@ class BreakerTable(SqlRows):
         self.ask_of_agents("add_breaker", _parameters_of(breaker))
 
     def read_floor(self, name: str) -> int:
-        """A setting of the store that only grows; 0: it was never raised. See ``core.obsolete_rows``."""
+        """A setting of the store that only grows; 0: it was never raised. See ``core.purging``."""
         row = self.ask("select_meta", {"name": name}).fetchone()
         return 0 if row is None else int(row[0])
 

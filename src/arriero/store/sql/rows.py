@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...breakers import BreakerRow
-from ...commands import Submit
 from ...core.changes import Rows
 from ...errors import UnreadableRow
 from ...model import (
@@ -29,7 +27,9 @@ from ...model import (
     TailRow,
     TaskRow,
 )
-from ...processes import ProcessRow
+from ...model.agents import BreakerRow
+from ...model.commands import Submit
+from ...model.processes import ProcessRow
 from ..contract import Due, PastDeadline, Renewals
 from ..quarantine import Quarantine, S
 from ..readable import KEYS, TABLES

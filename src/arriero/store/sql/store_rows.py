@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from ...breakers import BreakerKey, BreakerRow
 from ...model import Instant, LeaseRow, TaskRow
-from ...processes import ProcessRow
-from ...schedules import DueSchedule, OpenRun, ScheduleRow
-from ...tokens import TokenRow
+from ...model.agents import BreakerKey, BreakerRow
+from ...model.processes import ProcessRow
+from ...model.schedules import DueSchedule, OpenRun, ScheduleRow
+from ...model.tokens import TokenRow
 from ..rows import Row, shared_as_is
 from .agent_rows import AgentMetricsRows, BreakerTable, LimitTable, RemoteAgentRows
 from .rows import LedgerRows, ProcessRows, ReadingRows, SqlRows, UpkeepRows

@@ -4,9 +4,8 @@ import sqlite3
 from collections import deque
 from collections.abc import Sequence
 
-from ...breakers import BreakerRow
-from ...limits import AgentLimitsRow
 from ...model import TASK_OPEN, ConvoyRow, Loaded, StepRow, TailRow, TaskRow, Turn
+from ...model.agents import AgentLimitsRow, BreakerRow
 
 READ_AT_ONCE = 16
 SIZE_MAX = 50_000  # characters of arguments that are kept of a line, besides those of the first two

@@ -7,17 +7,16 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...commands import Claim, Submit
 from ...core.apps import apps_run_by
 from ...core.convoys import Gone, NextUnreadable
 from ...core.due import HEAD_START
 from ...core.lease import PROBATION_FROM
 from ...core.placement import build_first_convoy, build_first_tail
-from ...epoch import FIRST, compute_first_number
 from ...errors import UnreadableRow
 from ...model import AlertRow, ConvoyRow, Instant, LeaseRow, LedgerRow, Loaded, StepRow, TailRow, TaskRow
-from ...processes import ProcessRow
-from ...schedules import ScheduleRow
+from ...model.commands import Claim, Submit
+from ...model.processes import FIRST, ProcessRow, compute_first_number
+from ...model.schedules import ScheduleRow
 from ..contract import SUPERVISOR_LEASE, Due, Purge, Renewals
 from ..engine.ledgers import refuse_reserved
 from ..engine.reading import due_at

@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from ...errors import UnreadableRow
-from ...limits import NO_LIMIT_KEYS
 from ...model import (
     STEP_BITS,
     AlertRow,
@@ -23,6 +22,7 @@ from ...model import (
     TailRow,
     TaskRow,
 )
+from ...model.agents import NO_LIMIT_KEYS
 from .. import columns
 from ..columns import load_statements
 from ..quarantine import Quarantine

@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from ...errors import InvalidInput
-from .binaries import binaries_of
+from .binaries import binaries_of, give, new_folder
 from .programs import Way, run
-from .scratch import give, new_folder
 
 SUPERUSER = "arriero"
 SETTINGS_FILE = "arriero.conf"

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
-from ...extras import describe_install
+from ...errors import describe_install
 from . import cluster
-from .binaries import binaries_of, choose_version
+from .binaries import binaries_of, choose_version, free_port, new_folder
 from .programs import NotInstalled, Program, ProgramFailed, Way, send, text_of, usual_way
-from .scratch import free_port, new_folder
 
 if TYPE_CHECKING:
     from psycopg import Connection

@@ -1,0 +1,187 @@
+"""Durations of a task and its steps, without the time they waited for a person, and the starts of attempts.
+
+A row keeps only when a task was submitted and when it ended last. Between these it may have been in error or paused for
+hours, or have been done long before somebody had it undone; all that stands in its history.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from ..events import Event, HistoryNames, UnreadableEvent, describe_event, read_events, read_events_to_show
+from ..events.step import CompensationDispatched, StepDispatched
+from ..events.task import OperatorAction, TaskTerminal
+from ..model import HistoryRow, Instant, StepRow, TaskRow, TaskState, Verb, seconds_between
+from ..text.format import format_duration
+
+
+class TimelineEntry(msgspec.Struct, frozen=True):
+    """One event. ``after``: seconds since its incarnation began; ``actor``: who wrote it."""
+
+    at: Instant
+    after: float
+    says: str
+    actor: str
+
+
+class IncarnationStart(msgspec.Struct, frozen=True):
+    """An incarnation begins."""
+
+    incarnation: int
+    at: Instant
+
+
+class Timeline:
+    """Describes a task's history row by row, in commit order from the first."""
+
+    def __init__(self) -> None:
+        self.incarnation = 0
+        self._names = HistoryNames()
+
+    def list_entries(self, row: HistoryRow) -> Iterator[IncarnationStart | TimelineEntry]:
+        """List the lines of one row; before them a section where an incarnation begins."""
+        names = self._names
+        names.actor = row.actor
+        for event in read_events_to_show(row):
+            incarnation = _count_incarnation(event, self.incarnation)
+            if incarnation != self.incarnation:
+                self.incarnation, names.began_at = incarnation, row.at
+                yield IncarnationStart(incarnation, row.at)
+            says = describe_event(event, names) + names.name_writer()
+            yield TimelineEntry(row.at, seconds_between(names.began_at, row.at), says, row.actor)
+
+
+def format_timeline(rows: Iterable[HistoryRow]) -> Iterator[IncarnationStart | TimelineEntry]:
+    """Format the timeline of one task.
+
+    Args:
+        rows: its history, in commit order from the first.
+    Returns: sections and lines in that order; a section before the first line of each incarnation.
+    """
+    timeline = Timeline()
+    for row in rows:
+        yield from timeline.list_entries(row)
+
+
+def _count_incarnation(event: Event | UnreadableEvent, now: int) -> int:
+    return event.incarnation if isinstance(event, OperatorAction) else max(now, 1)
+
+
+SHORT_SECONDS = 60.0  # of what ended sooner after its submission, no wait for a person is worth looking for
+
+_TIMES = ("step.dispatched", "compensation.dispatched", "task.terminal", "operator.action")
+_LEAVES_AN_END = frozenset((Verb.RESUBMIT, Verb.COMPENSATE))
+_ENDS_A_PAUSE = frozenset((Verb.RESUME, Verb.COMPENSATE, Verb.CANCEL))
+
+
+class Idle(msgspec.Struct, frozen=True):
+    """A time in which nothing went on. ``for_person``: it was in error or paused; else it was done. ``end`` None: still."""
+
+    start: Instant
+    end: Instant | None
+    for_person: bool
+
+
+class Elapsed(msgspec.Struct, frozen=True):
+    """Seconds that something took, without those in which it ``waited`` for a person or was done already.
+
+    ``took`` None: it has not ended.
+    """
+
+    took: float | None
+    waited: float
+
+    @property
+    def says(self) -> str:
+        """``2.1 s (and 3 h waiting for a person)``; empty when it has neither ended nor waited."""
+        took = "" if self.took is None else format_duration(self.took)
+        if not self.waited:
+            return took
+        waited = f"{format_duration(self.waited)} waiting for a person"
+        return f"{took} (and {waited})" if took else f"so far {waited}"
+
+
+class TaskTimes:
+    """The times of one task, from its history.
+
+    Args:
+        history: in commit order from the first. A row that cannot be read is left out and counted in ``unreadable``.
+    """
+
+    def __init__(self, history: Iterable[HistoryRow] = ()) -> None:
+        self.began: dict[int, Instant] = {}  # when the last attempt of each step began, by its ordinal
+        self.rests: list[Idle] = []
+        self.unreadable: list[int] = []  # numbers of rows of the history
+        self._ended: tuple[Instant, bool] | None = None
+        self._paused: Instant | None = None
+        for row in history:
+            self.add(row)
+
+    def add(self, row: HistoryRow) -> None:
+        """Add the next row of the history."""
+        try:
+            for event in read_events(row.events):
+                self._add(event, row.at)
+        except (msgspec.MsgspecError, TypeError):
+            self.unreadable.append(row.no)
+
+    def _add(self, event: Event | UnreadableEvent, at: Instant) -> None:
+        match event:
+            case StepDispatched(step=step) | CompensationDispatched(step=step):
+                self.began[step] = at
+            case TaskTerminal(state=state):
+                self._end_pause(at)
+                self._end_rest(at)
+                self._ended = (at, state == TaskState.ERROR)
+            case UnreadableEvent(error=error) if event.type in _TIMES:
+                raise msgspec.ValidationError(error)
+            case OperatorAction(verb=verb):
+                if verb in _LEAVES_AN_END:
+                    self._end_rest(at)
+                if verb in _ENDS_A_PAUSE:
+                    self._end_pause(at)
+                if verb == Verb.PAUSE:
+                    self._paused = at
+
+    def _end_rest(self, at: Instant) -> None:
+        if self._ended is not None:
+            start, for_person = self._ended
+            self.rests.append(Idle(start, at, for_person))
+            self._ended = None
+
+    def _end_pause(self, at: Instant) -> None:
+        if self._paused is not None:
+            self.rests.append(Idle(self._paused, at, for_person=True))
+            self._paused = None
+
+    def measure_task(self, task: TaskRow, now: Instant) -> Elapsed:
+        """Return how long the task took from its submission to its end, and how long it waited for a person until ``now``."""
+        took = None if task.ended_at is None else self._between(task.submitted_at, task.ended_at).took
+        return Elapsed(took, self._between(task.submitted_at, now).waited)
+
+    def measure_step(self, step: StepRow, now: Instant) -> Elapsed:
+        """Return how long the step took from its opening to its result, with waits between its attempts."""
+        if step.finished_at is not None:
+            return self._between(step.opened_at, step.finished_at)
+        return Elapsed(None, self._between(step.opened_at, now).waited)
+
+    def _between(self, start: Instant, end: Instant) -> Elapsed:
+        rested, waited = 0.0, 0.0
+        for rest in self._all_rests():
+            until = end if rest.end is None else min(rest.end, end)
+            seconds = max(seconds_between(max(rest.start, start), until), 0.0)
+            rested += seconds
+            waited += seconds if rest.for_person else 0.0
+        return Elapsed(max(seconds_between(start, end) - rested, 0.0), waited)
+
+    def _all_rests(self) -> list[Idle]:
+        still = [] if self._ended is None else [Idle(self._ended[0], None, self._ended[1])]
+        paused = [] if self._paused is None else [Idle(self._paused, None, for_person=True)]
+        return [*self.rests, *still, *paused]
+
+
+def may_have_waited(task: TaskRow) -> bool:
+    """Returns True if the row alone does not show how long an ended task took: it was reopened, or took long enough."""
+    if not isinstance(task.ended_at, int) or not isinstance(task.submitted_at, int):
+        return False
+    return task.incarnation != 1 or seconds_between(task.submitted_at, task.ended_at) >= SHORT_SECONDS

@@ -1,0 +1,500 @@
+"""Commands: the decisions that a store writes. A command is one transition of one task: all of it or nothing.
+
+Every command names what it was decided from (fence, revision, state); the store refuses it when that has moved on.
+"""
+
+import msgspec
+
+from . import ConvoyOverrides, ConvoyVerb, Instant, StepKind, TaskState, Verb
+from .agents import AgentVerb
+from .failures import StepFailure, TaskFailure
+
+
+class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Base of all commands: ``actor`` is the instance id of the process start that asks."""
+
+    actor: str
+
+
+# --- outcomes of one attempt
+class Succeeded(msgspec.Struct, frozen=True, gc=False):
+    """The step has a result (JSON text)."""
+
+    result: str
+
+
+class RetryAsked(msgspec.Struct, frozen=True, gc=False):
+    """The attempt failed or expired; the next may be taken from ``not_before`` on.
+
+    ``cool_off``: a round was spent. ``is_charged`` False: it failed in an outage and does not count.
+    """
+
+    failure: StepFailure
+    in_doubt: bool
+    not_before: Instant
+    cool_off: bool = False
+    is_charged: bool = True
+
+
+class GaveUp(msgspec.Struct, frozen=True, gc=False):
+    """No attempt is left, or none would help."""
+
+    failure: StepFailure
+    in_doubt: bool
+
+
+Outcome = Succeeded | RetryAsked | GaveUp
+
+
+class Reported(msgspec.Struct, frozen=True, gc=False):
+    """The outcome of an attempt of step ``step_no`` under the step's ``fence``, after so many tries.
+
+    ``attempt``, ``complete_by``: as the attempt was dispatched; a report that no longer counts is kept with them.
+    """
+
+    step_no: int
+    fence: int
+    outcome: Outcome
+    delivered_at: Instant
+    tries: int = 1
+    attempt: int = 0
+    complete_by: Instant | None = None
+
+
+class Fired(msgspec.Struct, frozen=True, gc=False):
+    """A timer is due."""
+
+    step_no: int
+    delivered_at: Instant
+
+
+class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A step, timer or compensation to be opened. ``take``: at once by the process that asks; its Agent has room.
+
+    ``reopens``: the row of a step that was withdrawn or set back, and that the code of a resubmitted task asks for.
+    """
+
+    kind: StepKind
+    name: str
+    key: str
+    agent: str = ""
+    arguments: str = "{}"
+    policy: str = "{}"
+    idempotency_key: str = ""
+    pivot: bool = False
+    effect_free: bool = False
+    compensation: str | None = None
+    undoes: int | None = None
+    undo: str | None = None
+    fire_at: Instant | None = None
+    complete_within: float = 0.0
+    wait_within: float | None = None
+    take: bool = False
+    reopens: int | None = None
+    target: str = ""
+    limit_keys: str | None = None
+    routing: str = ""
+
+
+# --- where an advance leaves its task
+class Keep(msgspec.Struct, frozen=True, gc=False):
+    """Go on holding it."""
+
+
+class PutDown(msgspec.Struct, frozen=True, gc=False):
+    """Free it; ``not_before`` None: only news wakes it."""
+
+    not_before: Instant | None
+
+
+class Process(msgspec.Struct, frozen=True, gc=False):
+    """Processed, with its output (JSON text). ``convoy_state``: what its convoy's state is from now on; None: as it was."""
+
+    output: str
+    convoy_state: str | None = None
+
+
+class BeginUndo(msgspec.Struct, frozen=True, gc=False):
+    """Begin to undo the task: requests not taken are withdrawn, taken attempts are waited for."""
+
+    failure: TaskFailure
+
+
+class PlanUndo(msgspec.Struct, frozen=True, gc=False):
+    """The undo plan in its order, durable before its first action. Only when no forward step is open."""
+
+    failure: TaskFailure
+    planned: tuple[NewStep, ...]
+
+
+class NextUndo(msgspec.Struct, frozen=True, gc=False):
+    """The turn of one planned compensation. ``take``: at once by the process that asks."""
+
+    step_no: int
+    take: bool
+    complete_within: float
+    wait_within: float | None = None
+
+
+class Compensate(msgspec.Struct, frozen=True, gc=False):
+    """Everything is undone."""
+
+    failure: TaskFailure
+
+
+class Hold(msgspec.Struct, frozen=True, gc=False):
+    """Hold the task in error until a person acts. ``planned``: compensations that stay open.
+
+    ``may_go_forward``: its undo had begun, but nothing is undone and nothing will be: a resubmission goes forward.
+    """
+
+    failure: TaskFailure
+    planned: tuple[NewStep, ...] = ()
+    may_go_forward: bool = False
+
+
+ENDS = Process | Compensate | Hold  # what passes the turn in a convoy on
+Ending = Keep | PutDown | Process | BeginUndo | PlanUndo | NextUndo | Compensate | Hold
+
+
+# --- commands
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """The process that submits a task begins it in the same commit; ``opened``: what its code asks for first.
+
+    Keys of the steps are made where the task gets its number.
+    """
+
+    process_no: int
+    opened: tuple[NewStep, ...]
+
+
+class Submit(Command, frozen=True, gc=False, kw_only=True):
+    """A new task. The same ``task_id`` again answers with the same task; another body under it is refused."""
+
+    task_id: str
+    workflow: str
+    arguments: str
+    body_hash: str
+    policy: str
+    priority: int
+    delay: float
+    complete_within: float | None
+    seed: int
+    reply_to: str | None = None
+    convoy: str | None = None
+    sequence: int | None = None
+    end_of_sequence: bool = False
+    start: Start | None = None
+    app: str = ""
+    trace_context: str | None = None
+    submitter: str | None = None  # id of a token whose open tasks are capped
+    open_tasks_max: int | None = None  # the cap
+
+
+class ClaimShare(msgspec.Struct, frozen=True, gc=False):
+    """Workflows that divide the room of a process with others by weight; ``held``: tasks of them that it holds already."""
+
+    workflows: tuple[str, ...]
+    weight: int
+    held: int
+
+
+class Claim(Command, frozen=True, gc=False, kw_only=True):
+    """Take free, due tasks of known workflows, in the order of core.due; at most one on probation, when ``probation`` has room.
+
+    ``app``: of the process; only its tasks and those whose App was not said. So it is with ``Take``. ``shares``: of all
+    workflows; with them the room is divided by weight, and each gets its tasks in their order.
+    """
+
+    process_no: int
+    workflows: tuple[str, ...]
+    limit: int
+    probation: bool
+    app: str = ""
+    shares: tuple[ClaimShare, ...] = ()
+
+
+class Take(Command, frozen=True, gc=False, kw_only=True):
+    """Take due requests for Agents with room. ``room``: (agent, how many); ``names``: steps whose code is here.
+
+    ``urgent``: as ``room``, of places besides those, for requests of ``core.reserve.URGENT_FROM`` and above alone.
+    ``probation``: tasks on probation whose steps may be taken here: None any, else only this one (0: none).
+    ``retries``: of Agents with a retry budget, how many of their requests may be later attempts; canaries do not count.
+    ``siblings``: for an Agent in ``room``, the others that provide the same steps: their requests move to it, as far as
+    ``core.routing`` lets them.
+    """
+
+    process_no: int
+    room: tuple[tuple[str, int], ...]
+    names: tuple[str, ...]
+    probation: int | None
+    app: str = ""
+    urgent: tuple[tuple[str, int], ...] = ()
+    retries: tuple[tuple[str, int], ...] = ()
+    siblings: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class Ahead(msgspec.Struct, frozen=True, gc=False):
+    """The first requests of a task, found by running its code before its turn: ``task_no`` as it stood at ``link``.
+
+    It counts only if the task still stands so, and its key has the ``convoy_state`` that the code was run with.
+    """
+
+    task_no: int
+    link: int
+    convoy_state: str | None
+    opened: tuple[NewStep, ...]
+
+
+class HandOver(msgspec.Struct, frozen=True, gc=False):
+    """The process that ends a task of a convoy goes on with the next one, if that is of its App and these workflows."""
+
+    workflows: tuple[str, ...]
+    ahead: Ahead | None = None
+    app: str = ""
+
+
+class Advance(Command, frozen=True, gc=False, kw_only=True):
+    """The Scheduler's write: results that came, in order, steps they opened, and where that leaves the task.
+
+    ``convoy_no``: of the task; ``hand_over``: whether the next of its convoy is claimed in the same commit; ``trace_link``: to the
+    task's span, for the next of its convoy.
+    """
+
+    task_no: int
+    process_no: int
+    fence: int
+    revision: int
+    state: TaskState
+    delivered: tuple[Reported | Fired, ...] = ()
+    opened: tuple[NewStep, ...] = ()
+    ending: Ending = Keep()
+    convoy_no: int | None = None
+    hand_over: HandOver | None = None
+    trace_link: str | None = None
+
+
+class Report(Command, frozen=True, gc=False, kw_only=True):
+    """An Agent's report that travels by itself: its process does not hold the task, or the report does not count.
+
+    ``late``: the attempt's time was over on the Agent's own clock. It never counts, whatever the store's clock says.
+    """
+
+    process_no: int
+    report: Reported
+    late: bool = False
+
+
+class _OfAttempt(Command, frozen=True, gc=False, kw_only=True):
+    """Base of commands of a running attempt, by its process."""
+
+    process_no: int
+    step_no: int
+    fence: int
+
+
+class ExtendAttempt(_OfAttempt, frozen=True, gc=False, kw_only=True):
+    """The code of a running attempt asks for more time: it must have ended ``seconds`` from now, and by ``latest``."""
+
+    seconds: float
+    latest: Instant
+
+
+class SaveCheckpoint(_OfAttempt, frozen=True, gc=False, kw_only=True):
+    """The code of a running attempt keeps a value (JSON text) for the attempts after it.
+
+    ``replaces``: hash of what is kept as far as the attempt knows; a command that arrives after a later one changes nothing.
+    """
+
+    value: str
+    replaces: str | None
+
+
+class BeginTry(_OfAttempt, frozen=True, gc=False, kw_only=True):
+    """A running attempt asks whether it may make another call now. It needs to ask if a rate counts calls, or if others may report.
+
+    ``app``, ``agent``: whose limits count it. If its answer is lost, it is sent again and counts twice. ``in_doubt``: a call
+    before may have happened; the step's row keeps that first.
+    """
+
+    app: str
+    agent: str
+    in_doubt: bool = False
+
+
+class DeliverAttempt(_OfAttempt, frozen=True, gc=False, kw_only=True):
+    """The request of a running attempt has reached its program, which holds the attempt from now on: no process does."""
+
+
+class ReleaseAttempt(Command, frozen=True, gc=False, kw_only=True):
+    """A running attempt that surely has not begun its work goes back: its request may be taken again, nothing is charged."""
+
+    step_no: int
+    fence: int
+
+
+class Recover(Command, frozen=True, gc=False, kw_only=True):
+    """The Supervisor's decision on a step that expired (running) or starved (pending past ``wait_by``)."""
+
+    step_no: int
+    fence: int
+    starved: bool
+    outcome: Outcome
+    term: int
+
+
+class EndByLimit(Command, frozen=True, gc=False, kw_only=True):
+    """The task's own limit has passed: undo or hold, whoever holds it."""
+
+    task_no: int
+    fence: int
+    revision: int
+    state: TaskState
+    ending: BeginUndo | Hold
+    term: int
+
+
+class FreeTask(Command, frozen=True, gc=False, kw_only=True):
+    """Free what a lost holder held of one task: the task itself (when ``fence`` is given), and attempts by step fence.
+
+    ``lost_by``: the retired process; None: the holder lives but made no progress for too long (``stuck_since``).
+    ``hold``: it was lost too often, if it still has ``held_from`` losses then.
+    """
+
+    task_no: int
+    fence: int | None
+    steps: tuple[tuple[int, int], ...]
+    lost_by: int | None
+    stuck_since: Instant | None
+    charged: bool
+    hold: TaskFailure | None
+    held_from: int = 3
+    term: int | None = None
+
+
+class Operate(Command, frozen=True, gc=False, kw_only=True):
+    """A person's verb on a task.
+
+    Args:
+        incarnation: as the person saw it; whoever came first may have opened the next.
+        by, reason: who asks, and why; kept in the history.
+        store_id: of the store, for the new key of a step that is sent other arguments.
+        step: ordinal; of ``answer`` the step, of ``resubmit`` the one whose arguments are edited (None: the workflow's).
+        arguments: of ``resubmit``: all of them, edited, as JSON text.
+        result: of ``answer``, as JSON text; None with ``did_not_happen``.
+        within: of ``extend``: seconds from now.
+        persons: how many must ask for the same, each in a command of its own; with fewer it is kept as an approval.
+        approved_since: approvals count from this instant on.
+    """
+
+    verb: Verb
+    task_no: int
+    incarnation: int
+    by: str
+    reason: str
+    store_id: str = ""
+    step: int | None = None
+    arguments: str | None = None
+    result: str | None = None
+    did_not_happen: bool = False
+    within: float = 0.0
+    persons: int = 1
+    approved_since: Instant = Instant(0)
+
+
+class AssignApp(Command, frozen=True, gc=False, kw_only=True):
+    """A person says which App runs a task from now on.
+
+    Args:
+        from_app: whose it was as the person saw it; empty: nobody's.
+        by, reason: who asks, and why; kept in the history.
+    """
+
+    task_no: int
+    app: str
+    from_app: str
+    by: str
+    reason: str
+
+
+class OperateConvoy(Command, frozen=True, gc=False, kw_only=True):
+    """A person's verb on a convoy.
+
+    Args:
+        fence: as the person saw it; None: whatever it is doing now.
+        by, reason: who asks, and why; kept in the history.
+        task_no: of ``move_to_head``.
+        policy: of ``set``: what is overridden from now on; a None in it means that the workflow's holds again.
+    """
+
+    verb: ConvoyVerb
+    convoy_no: int
+    fence: int | None
+    by: str
+    reason: str
+    task_no: int | None = None
+    policy: ConvoyOverrides | None = None
+
+
+class TripBreaker(Command, frozen=True, gc=False, kw_only=True):
+    """Open the breaker of an Agent by what its calls showed. Guard: it is closed, and was so in the whole window.
+
+    Args:
+        policy: the Breaker of the process, as JSON text.
+        failing_since: start of the window that was judged.
+        retry_after: seconds that the service asked for.
+        is_one_request: one step made all the calls that failed.
+    """
+
+    app: str
+    agent: str
+    target: str
+    policy: str
+    reason: str
+    failing_since: Instant
+    retry_after: float | None = None
+    is_one_request: bool = False
+
+
+class OperateAgent(Command, frozen=True, gc=False, kw_only=True):
+    """A person's verb on an Agent, or on one target of it.
+
+    Args:
+        by, reason: who asks, and why; kept in the history.
+    """
+
+    verb: AgentVerb
+    app: str
+    agent: str
+    target: str
+    by: str
+    reason: str
+
+
+class BeginProbe(Command, frozen=True, gc=False, kw_only=True):
+    """Ask a service in place of a canary. Guard: its breaker is open, and its ``probe_at`` has come.
+
+    ``complete_within``: seconds that the probe may take.
+    """
+
+    app: str
+    agent: str
+    target: str
+    complete_within: float
+
+
+class EndProbe(Command, frozen=True, gc=False, kw_only=True):
+    """Tell how a probe ended. Guard: the breaker's fence, and its time is not over. ``failure``: None if the service is well."""
+
+    app: str
+    agent: str
+    target: str
+    fence: int
+    failure: str | None
+
+
+CommandOfBreaker = TripBreaker | OperateAgent | BeginProbe | EndProbe
+CommandOfAttempt = ExtendAttempt | SaveCheckpoint | BeginTry | DeliverAttempt
+CommandOfPerson = Operate | AssignApp | OperateConvoy
+TaskCommand = Advance | Report | CommandOfAttempt | ReleaseAttempt | Recover | EndByLimit | FreeTask | CommandOfPerson
+AnyCommand = Claim | Take | TaskCommand | CommandOfBreaker

@@ -1,0 +1,256 @@
+"""The verbs that a person may use: their declarations, which states allow each verb, and what it changes.
+
+A verb on tasks is declared here. Its command with its help, its routes, its entry in the OpenAPI document, its hints for mistyped
+commands and its sentence in a history are derived from ``VERBS``. ``core.verbs`` has what it changes.
+
+``cancel`` and ``compensate`` both end in the undo. ``cancel`` stops a task that is under way, whatever that takes: past
+a pivot, where nothing may be undone, it is held in error. ``compensate`` only undoes, also what has ended: past a pivot
+it is refused, naming the pivot, and nothing changes.
+
+Every verb frees the task and grows its fence: whoever drove it finds its writes refused, and a Scheduler takes it up
+from the record. Attempts under way are left alone and may still report.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from ..errors import InvalidInput
+from . import ConvoyVerb, Instant, TaskRow, TaskState, Verb
+from .policies import check_seconds
+
+Json = msgspec.Raw | msgspec.UnsetType
+
+
+class VerbArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of a verb, beside who asks and why: none.
+
+    A field is a member of the verb's body over HTTP, and an option of its command. The key ``option`` of what is said of a field
+    names its option, where that is not the field's own name.
+    """
+
+    def check(self) -> None:
+        """Check the arguments without a task. Raises InvalidInput."""
+
+    def build_fields(self, now: Callable[[], Instant]) -> dict[str, Any]:
+        """Build the fields of the verb's command: those of the same name, unless a verb says otherwise. ``now``: the store's clock."""
+        return msgspec.structs.asdict(self)
+
+
+class ResubmitArguments(VerbArguments, frozen=True, kw_only=True):
+    """Arguments that the failed step is sent from now on."""
+
+    arguments: Annotated[
+        Json,
+        msgspec.Meta(
+            description="Of one task: send the failed step these from now on, by parameter name; those not named stay. Of a task"
+            " that was undone, or has no steps: the workflow's."
+        ),
+    ] = msgspec.UNSET
+    step: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="Whose arguments are edited, where several steps failed: its label or number.",
+            extra={"option": "--at-step", "metavar": "STEP"},
+        ),
+    ] = None
+
+    def check(self) -> None:
+        if self.arguments is msgspec.UNSET and self.step is not None:
+            raise InvalidInput("step names the step whose arguments are edited; give both, or none of them")
+
+
+class ExtendArguments(VerbArguments, frozen=True, kw_only=True):
+    """The new limit of a task, in seconds from now."""
+
+    within: Annotated[float, msgspec.Meta(description="The new limit, from now.", extra={"option": "--within"})]
+
+    def check(self) -> None:
+        check_seconds(self.within, "within", at_least=0.001)
+
+
+class AnswerArguments(VerbArguments, frozen=True, kw_only=True):
+    """The answer that a person gives for a step: its result, or that it did not happen."""
+
+    step: Annotated[
+        str,
+        msgspec.Meta(
+            description="The step: its label, undo:LABEL for its compensation, or its number.",
+            extra={"option": "--at-step"},
+        ),
+    ]
+    result: Annotated[Json, msgspec.Meta(description="The result of the step.")] = msgspec.UNSET
+    did_not_happen: Annotated[
+        bool, msgspec.Meta(description="The step is in doubt, and you know that it did not happen.")
+    ] = False
+
+    def check(self) -> None:
+        if self.result is not msgspec.UNSET and self.did_not_happen:
+            raise InvalidInput("result and did_not_happen exclude each other: give one of them, not both")
+
+
+class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """A verb on tasks, as people meet it.
+
+    Args:
+        summary: one line: what it does to a task.
+        text: more of it, for the help of its command.
+        done: what a history says of the person who asked for it.
+        arguments: their type.
+        is_edit: its arguments are given for one task at a time.
+        example: of arguments, as plain JSON values.
+        words: other words for it, which people bring from other tools.
+    """
+
+    summary: str
+    text: str
+    done: str
+    arguments: type[VerbArguments] = VerbArguments
+    is_edit: bool = False
+    example: Mapping[str, Any] = {}
+    words: tuple[str, ...] = ()
+
+
+VERBS: dict[Verb, VerbDeclaration] = {
+    Verb.RESUBMIT: VerbDeclaration(
+        summary="Continue after an error, or run again what was undone.",
+        text="Continue after an error: only what failed is done again. What was undone runs again from the beginning.",
+        done="resubmitted it",
+        arguments=ResubmitArguments,
+        is_edit=True,
+        words=("retry", "redo"),
+    ),
+    Verb.COMPENSATE: VerbDeclaration(
+        summary="Undo everything a task has done, also after its end.",
+        text="Undo everything a task has done, also after its end; refused past a pivot.",
+        done="had it undone",
+        words=("undo", "rollback"),
+    ),
+    Verb.CANCEL: VerbDeclaration(
+        summary="Stop a task that is open, and undo what it did.",
+        text="Stop a task that is open: what it did is undone; past a pivot it is held in error.",
+        done="cancelled it",
+        words=("stop", "kill", "abort"),
+    ),
+    Verb.EXTEND: VerbDeclaration(
+        summary="Move a task's own limit to later.",
+        text="Move a task's own limit, its complete_by, to that long from now; only later, never earlier.",
+        done="moved its limit to later",
+        arguments=ExtendArguments,
+        example={"within": 3600.0},
+    ),
+    Verb.ANSWER: VerbDeclaration(
+        summary="Give a step's result by hand, or say that it did not happen.",
+        text="Give a step's result by hand, or say that a step in doubt did not happen. STEP is its label or its number, as `arriero"
+        " task show` lists them; or undo:LABEL for its compensation, which was done by hand and has no result. With a filter, name"
+        " the step with --at-step.",
+        done="answered a step by hand",
+        arguments=AnswerArguments,
+        example={"step": "charge", "did_not_happen": True},
+    ),
+    Verb.PAUSE: VerbDeclaration(
+        summary="Let nothing new begin in a task until it is resumed.",
+        text="Let nothing new begin in a task until it is resumed; attempts under way end. Its own limit continues to count, and is"
+        " enforced only once it is resumed.",
+        done="paused it",
+    ),
+    Verb.RESUME: VerbDeclaration(
+        summary="Let a paused task continue.",
+        text="Let a paused task continue.",
+        done="let it go on",
+        words=("continue", "unpause"),
+    ),
+}
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One cell of the table: what the verb does to a task in that state, and to attempts under way."""
+
+    effect: str
+    running: str
+
+
+_UNDONE_TOO = (
+    "waited for, up to their complete_by, and what they did is undone too; those that programs hold end now, in doubt, except a"
+    " pivot's"
+)
+_GO_ON = "go on; their results count"
+_NONE = "there are none"
+
+VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
+    (Verb.RESUBMIT, TaskState.ERROR): Rule(
+        "goes on in a new incarnation: results stay, only what failed is done again; a failed undo goes on with what is open",
+        _GO_ON,
+    ),
+    (Verb.RESUBMIT, TaskState.COMPENSATED): Rule(
+        "runs again from the beginning, in a new incarnation, under new keys", _NONE
+    ),
+    (Verb.COMPENSATE, TaskState.PENDING): Rule("the undo begins; refused past a pivot", _UNDONE_TOO),
+    (Verb.COMPENSATE, TaskState.PROCESSING): Rule("the undo begins; refused past a pivot", _UNDONE_TOO),
+    (Verb.COMPENSATE, TaskState.PROCESSED): Rule("the undo begins, in a new incarnation; refused past a pivot", _NONE),
+    (Verb.COMPENSATE, TaskState.ERROR): Rule(
+        "the undo begins, in a new incarnation; refused past a pivot, and when it had begun before (then resubmit)",
+        _UNDONE_TOO,
+    ),
+    (Verb.CANCEL, TaskState.PENDING): Rule("the undo begins; past a pivot the task is held in error", _UNDONE_TOO),
+    (Verb.CANCEL, TaskState.PROCESSING): Rule("the undo begins; past a pivot the task is held in error", _UNDONE_TOO),
+    (Verb.EXTEND, TaskState.PENDING): Rule("its own limit moves later", _GO_ON),
+    (Verb.EXTEND, TaskState.PROCESSING): Rule("its own limit moves later", _GO_ON),
+    (Verb.ANSWER, TaskState.PENDING): Rule("a step gets its result by hand", "the answered one no longer counts"),
+    (Verb.ANSWER, TaskState.PROCESSING): Rule("a step gets its result by hand", "the answered one no longer counts"),
+    (Verb.ANSWER, TaskState.COMPENSATING): Rule(
+        "a step or a compensation gets its result by hand", "the answered one no longer counts"
+    ),
+    (Verb.ANSWER, TaskState.ERROR): Rule(
+        "a step or a compensation gets its result by hand; the task stays in error until it is resubmitted",
+        "the answered one no longer counts",
+    ),
+    (Verb.PAUSE, TaskState.PENDING): Rule("nothing new begins until it is resumed", _GO_ON),
+    (Verb.PAUSE, TaskState.PROCESSING): Rule("nothing new begins until it is resumed", _GO_ON),
+    (Verb.PAUSE, TaskState.COMPENSATING): Rule("nothing new begins until it is resumed", _GO_ON),
+    (Verb.RESUME, TaskState.PENDING): Rule(
+        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
+    ),
+    (Verb.RESUME, TaskState.PROCESSING): Rule(
+        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
+    ),
+    (Verb.RESUME, TaskState.COMPENSATING): Rule(
+        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
+    ),
+}
+
+
+def explain_left_out(verb: Verb, task: TaskRow) -> str:
+    """The reason, by its row alone, why a verb does not fit a task: its state, or if it is paused; empty if it fits."""
+    if (verb, task.state) not in VERB_RULES:
+        return str(task.state)
+    if verb is Verb.RESUME and task.paused_at is None:
+        return "not paused"
+    if verb is Verb.PAUSE and task.paused_at is not None:
+        return "paused already"
+    return ""
+
+
+CONVOY_VERB_RULES: dict[tuple[ConvoyVerb, str], str] = {
+    (ConvoyVerb.SET, "idle"): "its own policy holds from now on",
+    (ConvoyVerb.SET, "open"): "its own policy holds from now on",
+    (ConvoyVerb.SET, "stopped"): "its own policy holds at once: under skip the key goes on, under park it is parked",
+    (ConvoyVerb.SET, "gap"): "its own policy holds at once, also for the gap that it waits at",
+    (ConvoyVerb.SET, "parked"): "its own policy holds once it is released",
+    (ConvoyVerb.RELEASE, "parked"): "it goes on; if its head is still in error it waits for that",
+    (ConvoyVerb.SKIP, "stopped"): "the task in error is set aside, the key goes on",
+    (ConvoyVerb.SKIP, "gap"): "what is missing is skipped, the key goes on; if it comes after all it is set aside",
+    (
+        ConvoyVerb.SKIP,
+        "parked",
+    ): "the task in error, or what is missing, is passed over; it stays parked until it is released",
+    (ConvoyVerb.PARK, "idle"): "nothing begins until it is released",
+    (ConvoyVerb.PARK, "open"): "the task that is under way goes to its end; nothing else begins until it is released",
+    (ConvoyVerb.PARK, "stopped"): "nothing begins until it is released, also when its head is fixed",
+    (ConvoyVerb.PARK, "gap"): "nothing begins until it is released, also when what is missing comes",
+    (ConvoyVerb.MOVE_TO_HEAD, "idle"): "a waiting task comes before all others that wait",
+    (ConvoyVerb.MOVE_TO_HEAD, "open"): "a waiting task comes before all others that wait",
+    (ConvoyVerb.MOVE_TO_HEAD, "stopped"): "a waiting task comes before all others that wait",
+    (ConvoyVerb.MOVE_TO_HEAD, "parked"): "a waiting task comes before all others that wait",
+}

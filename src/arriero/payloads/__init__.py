@@ -1,0 +1,1 @@
+"""JSON that is kept or sent: types to JSON and back, and its limits."""
