@@ -112,6 +112,8 @@ def _build_query_parameter(field: msgspec.structs.FieldInfo) -> inspect.Paramete
     annotated: Any = Annotated[str | None, Query(max_length=TEXT_LENGTH_MAX, description=text)]
     if kind is bool:
         annotated = Annotated[bool | None, Query(description=text)]
+    elif kind is int:
+        annotated = Annotated[int | None, Query(ge=meta.ge, le=meta.le, description=text)]
     elif kind is float:
         annotated = Annotated[float | None, Query(ge=0, allow_inf_nan=False, description=f"{text} In seconds.")]
     elif _is_instant(field):
