@@ -1,12 +1,16 @@
 """Each declared operation is a command and a route, which take the same arguments."""
 
+from typing import Annotated
+
 import click
 import msgspec
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from arriero.cli.main import commands
 from arriero.operations import agents, convoys, schedules, tokens
 from arriero.operations.declaration import OperationDeclaration
+from arriero.server.operation_routes import QueryReader
 from arriero.server.routes import GROUPS
 
 OPERATIONS = [agents.LIST, *agents.VERBS, schedules.LIST, *schedules.VERBS, *convoys.VERBS, tokens.LIST, tokens.REVOKE]
@@ -39,3 +43,18 @@ def test_an_operation_is_a_route_with_its_scopes_and_its_answer(operation: Opera
     )
     if operation.subject is not None:
         assert route.body is operation.arguments
+
+
+class Least(msgspec.Struct):
+    """Arguments with a whole number in a range."""
+
+    priority: Annotated[int | None, msgspec.Meta(ge=0, le=9, description="Of this priority at least.")] = None
+
+
+def test_a_whole_number_in_a_query_is_read_as_one_within_its_range() -> None:
+    (parameter,) = QueryReader(Least).parameters
+    reader: TypeAdapter[int | None] = TypeAdapter(parameter.annotation)
+    assert reader.validate_python("5") == 5
+    for text in ("10", "-1", "high"):
+        with pytest.raises(ValidationError):
+            reader.validate_python(text)
