@@ -134,6 +134,7 @@ def test_what_was_set_aside_stands_on_the_board_with_its_reason(keyed: Call) -> 
         (["list", "--state", "broken"], "'broken' is not one of 'idle', 'open', 'stopped', 'gap', 'parked'"),
         (["skip", "nobody", *WHY], "no convoy 'nobody' in the store sqlite:///"),
         (["skip", "customer-7"], "Missing option '--reason'"),
+        (["park", "", *WHY], "convoy has 0 characters"),
         (["skip", "customer-7", "--by", "", "--reason", "x"], "a verb says who asks for it and why"),
         (
             ["release", "customer-7", *WHY],

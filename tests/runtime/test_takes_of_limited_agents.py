@@ -3,8 +3,11 @@
 import asyncio
 from typing import Any
 
+import msgspec
+
 from arriero import Agent, Concurrent
-from arriero.model.answers import LimitedAgent
+from arriero.model.agents import BreakerRow, BreakerState
+from arriero.model.answers import LimitedAgent, Taken
 from arriero.runtime.call_monitor import CallCounter
 from arriero.runtime.hosted_agent import USED_UP_SECONDS, HostedAgent
 from arriero.runtime.process_context import ProcessContext
@@ -40,9 +43,11 @@ class Takes:
             take_in_next_turn=self.taker.take_in_next_turn,
         )
 
+        self.answer: Taken | Unwritten = Unwritten("no answer")
+
     def put(self, command: Any, on_answer: Any) -> None:
         self.count += 1
-        on_answer(Unwritten("no answer"))
+        on_answer(self.answer)
 
     def take(self) -> None:
         self.limits.has_backlog = True
@@ -89,8 +94,35 @@ def test_news_while_a_take_is_under_way_outlives_its_answer() -> None:
     assert takes.count == 2
 
 
+def wait_for_rate(seconds: float) -> Taken:
+    return Taken((), limited=(msgspec.structs.replace(USED_UP_RATE, next_in=seconds),))
+
+
 def test_a_rate_that_lets_the_next_call_through_is_asked_for_then() -> None:
     takes = Takes()
-    takes.learn(USED_UP_RATE)
+    takes.answer = wait_for_rate(0.2)
+    takes.take()
     takes.clock.jump_to(takes.clock.monotonic() + 0.2)
-    assert takes.count == 1
+    assert takes.count == 2
+
+
+def test_an_answer_with_a_longer_wait_does_not_postpone_the_next_take() -> None:
+    takes = Takes()
+    began_at = takes.clock.monotonic()
+    takes.answer = wait_for_rate(0.2)
+    takes.take()
+    takes.clock.jump_to(began_at + 0.1)
+    takes.answer = wait_for_rate(5.0)
+    takes.limits.note_news()
+    takes.take()
+    assert takes.count == 2
+    takes.clock.jump_to(began_at + 0.2)
+    assert takes.count == 3
+
+
+def test_what_a_probe_writes_while_a_take_is_answered_is_kept() -> None:
+    breakers = Takes().limits.breakers
+    of_probe = breakers.known  # which it holds while it asks the store
+    breakers.learn([])
+    of_probe["shop", "payments", ""] = opened = BreakerRow(app="shop", agent="payments", state=BreakerState.OPEN)
+    assert breakers.find_whole("shop") is opened

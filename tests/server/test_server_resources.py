@@ -45,6 +45,9 @@ async def test_a_convoy_is_parked_and_released_and_the_name_of_the_token_signs()
         wrong = await _ask(world, "POST", "/v1/convoys/ana:set", {**WHY, "head": "jump"}, 422)
         assert wrong["detail"] == "head is 'jump'; it must be 'wait', 'skip' or 'park', or None"
         await _ask(world, "POST", "/v1/convoys/ana:skip", {**WHY, "seen": "other"}, 409)
+        for key in ("%00", "x" * 256):  # no key, so it is refused as it is where a convoy is shown
+            await _ask(world, "POST", f"/v1/convoys/{key}:park", WHY, 422)
+            await _ask(world, "GET", f"/v1/convoys/{key}", status=422)
 
 
 async def test_convoys_come_in_pages_and_an_unknown_one_is_told() -> None:

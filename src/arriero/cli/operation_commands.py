@@ -181,6 +181,11 @@ def name_option(field: msgspec.structs.FieldInfo) -> str:
     return str((meta.extra or {}).get("option", "--" + field.name.replace("_", "-")))
 
 
+def build_option_names(arguments: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the option of each field of a Struct, for errors."""
+    return {field.name: name_option(field) for field in msgspec.structs.fields(arguments)}
+
+
 _NULL = object()  # the value of an option that stands for None
 
 

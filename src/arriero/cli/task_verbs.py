@@ -26,7 +26,14 @@ from ..errors import InvalidInput, VerbRefused
 from ..model import Loaded, TaskState, Verb
 from ..model.verb_rules import VERB_RULES, VERBS, AnswerArguments, VerbArguments
 from ..text.escaping import shell_argument
-from .operation_commands import build_options, format_options, gather_options, name_option, read_arguments
+from .operation_commands import (
+    build_option_names,
+    build_options,
+    format_options,
+    gather_options,
+    name_option,
+    read_arguments,
+)
 from .options import (
     NOT_DONE,
     Option,
@@ -315,7 +322,7 @@ def build_verb_command(verb: Verb) -> click.Command:
             execute_verb(request, VerbArguments())
             return
         arguments: VerbArguments = read_arguments(declared.arguments, own_given)
-        arguments.check()
+        arguments.check(build_option_names(type(arguments)).__getitem__)
         edited = [f"--{name}" for name in fields if isinstance(getattr(arguments, name), msgspec.Raw)]
         if edited and declared.is_edit and request.task_id is None:
             raise InvalidInput(f"{edited[0]} are edited of one task at a time; give its ID instead of a filter")

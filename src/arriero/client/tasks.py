@@ -34,11 +34,15 @@ class TaskSelector(TaskCriteria, frozen=True, kw_only=True, forbid_unknown_field
 
         Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
         """
-        for name in ("workflow", "agent", "step", "ledger"):
-            if (value := getattr(self, name)) is not None:
-                codec.check_id(value.removeprefix(STEP_PREFIX), f"{prefix}{name}")
         for name in ("workflow", "agent", "step", "ledger", "code", "text"):
-            if (value := getattr(self, name)) is not None and not value.strip():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, str):
+                raise InvalidInput(f"{prefix}{name} is {value!r}; it must be a text")
+            if name not in ("code", "text"):
+                codec.check_id(value.removeprefix(STEP_PREFIX), f"{prefix}{name}")
+            if not value.strip():
                 raise InvalidInput(f"{prefix}{name} is empty; leave it out, or say which tasks are meant")
         if self.state is not None and self.state not in tuple(TaskState):
             raise InvalidInput(f"{prefix}state {self.state!r} is not known; states are {', '.join(TaskState)}")

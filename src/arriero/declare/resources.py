@@ -44,7 +44,7 @@ class Resource(Declared, Generic[T]):
             )
         return cast(T, resources[self])
 
-    def hold_open(self) -> AbstractAsyncContextManager[T] | AbstractContextManager[T]:
+    def opened(self) -> AbstractAsyncContextManager[T] | AbstractContextManager[T]:
         """A context that holds it open; the Agent's host enters it."""
         if self._is_async:
             return asynccontextmanager(cast(Callable[[], AsyncIterator[T]], self.function))()
@@ -63,7 +63,7 @@ class ResourcePool:
         for resource in resources:
             if resource in self.opened:
                 continue
-            context = resource.hold_open()
+            context = resource.opened()
             if isinstance(context, AbstractAsyncContextManager):
                 self.opened[resource] = await self._exits.enter_async_context(context)
             else:

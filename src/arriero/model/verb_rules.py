@@ -30,8 +30,8 @@ class VerbArguments(msgspec.Struct, frozen=True, kw_only=True):
     names its option, where that is not the field's own name.
     """
 
-    def check(self) -> None:
-        """Check the arguments without a task. Raises InvalidInput."""
+    def check(self, name: Callable[[str], str] = str) -> None:
+        """Check the arguments without a task. ``name``: how a field is called where it was given. Raises InvalidInput."""
 
     def build_fields(self, now: Callable[[], Instant]) -> dict[str, Any]:
         """Build the fields of the verb's command: those of the same name, unless a verb says otherwise. ``now``: the store's clock."""
@@ -56,9 +56,10 @@ class ResubmitArguments(VerbArguments, frozen=True, kw_only=True):
         ),
     ] = None
 
-    def check(self) -> None:
+    def check(self, name: Callable[[str], str] = str) -> None:
         if self.arguments is msgspec.UNSET and self.step is not None:
-            raise InvalidInput("step names the step whose arguments are edited; give both, or none of them")
+            step, arguments = name("step"), name("arguments")
+            raise InvalidInput(f"{step} names the step whose {arguments} are edited; give both, or none of them")
 
 
 class ExtendArguments(VerbArguments, frozen=True, kw_only=True):
@@ -66,8 +67,8 @@ class ExtendArguments(VerbArguments, frozen=True, kw_only=True):
 
     within: Annotated[float, msgspec.Meta(description="The new limit, from now.", extra={"option": "--within"})]
 
-    def check(self) -> None:
-        check_seconds(self.within, "within", at_least=0.001)
+    def check(self, name: Callable[[str], str] = str) -> None:
+        check_seconds(self.within, name("within"), at_least=0.001)
 
 
 class AnswerArguments(VerbArguments, frozen=True, kw_only=True):
@@ -85,9 +86,10 @@ class AnswerArguments(VerbArguments, frozen=True, kw_only=True):
         bool, msgspec.Meta(description="The step is in doubt, and you know that it did not happen.")
     ] = False
 
-    def check(self) -> None:
+    def check(self, name: Callable[[str], str] = str) -> None:
         if self.result is not msgspec.UNSET and self.did_not_happen:
-            raise InvalidInput("result and did_not_happen exclude each other: give one of them, not both")
+            result, did_not_happen = name("result"), name("did_not_happen")
+            raise InvalidInput(f"{result} and {did_not_happen} exclude each other: give one of them, not both")
 
 
 class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from ..explain.convoys import format_convoy_command, format_policy, format_range
 from ..model import ConvoyVerb
 from ..model.tokens import Scope
 from ..model.verb_rules import CONVOY_VERB_RULES
+from ..payloads import codec
 from .declaration import Done, OperationDeclaration, ReasonRequest, Subject, say
 
 WORKFLOW = "workflow"  # what stands for: no policy of its own
@@ -72,7 +73,7 @@ def _declare_verb(
 
     def declare(describe: Describe) -> OperationDeclaration:
         async def act(session: Session, key: str, by: str, asked: ReasonRequest) -> Done:
-            convoy = Convoy(session, key)
+            convoy = Convoy(session, codec.check_id(key, "convoy"))
             before = await convoy.view()
             given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not msgspec.UNSET}
             outcome = await getattr(convoy, verb)(by=by, **given)

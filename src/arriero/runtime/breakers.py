@@ -68,7 +68,8 @@ class AgentBreakers:
                 found[row.app, row.agent, row.target] = row
         for key in self.known.keys() - found.keys():
             self.windows.pop(key, None)  # they speak of an outage that is over
-        self.known = found
+        self.known.clear()  # not replaced: a probe under way writes its finding into it
+        self.known.update(found)
 
     def note_call(self, step: StepRow, call: EndedCall, *, retry_after: float | None, unavailable: bool) -> None:
         """Count a call that has ended, and ask to open the breaker if too many failed."""

@@ -17,7 +17,6 @@ from ..system.rate_limited_log import RateLimitedLog
 from .breakers import LOOK_SECONDS as BREAKER_SECONDS
 from .breakers import AgentBreakers
 from .call_monitor import CallCounter, EndedCall
-from .ports import Timer
 from .process_context import ProcessContext
 from .retry_budgets import LOOK_SECONDS, AgentRetries
 
@@ -86,13 +85,12 @@ class HostedAgent:
         self._has_news = False  # a new request or a free slot since the last Take was sent
         self._used_up_until = 0.0  # monotonic
         self._looked_at = float("-inf")  # at the breaker, monotonic
-        self._timer: Timer | None = None  # until a rate lets the next call through
         # A test calls a function in place of a program, so nobody asks for its requests.
         self.is_pulled = agent.is_pulled and context.substitutes is None
         self.wanted = self.delivered = 0
         self.last_poll = Instant(0)
         self._concurrency = None if agent.adaptive is None else begin_concurrency(agent.adaptive)
-        self._told_places = self.count_places()
+        self._told_places = 0 if self._concurrency is None else self._concurrency.places
         self._log = RateLimitedLog(logger, context.clock.monotonic, logging.INFO)
 
     # --- free places
@@ -215,19 +213,9 @@ class HostedAgent:
         self._used_up_until = 0.0
         if found is None or not found.is_full:
             return False
-        now = self._context.clock.monotonic()
         if found.is_used_up:
-            self._used_up_until = now + USED_UP_SECONDS
-        if found.next_in is not None:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._context.clock.call_later(found.next_in, self._end_wait)
+            self._used_up_until = self._context.clock.monotonic() + USED_UP_SECONDS
         return True
-
-    def _end_wait(self) -> None:
-        self._timer = None
-        self._has_news = True
-        self._take_soon()
 
     # --- calls and their retries
     def note_call(self, step: StepRow, call: EndedCall, *, retry_after: float | None, unavailable: bool) -> None:

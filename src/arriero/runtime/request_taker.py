@@ -11,6 +11,7 @@ from ..model.answers import Answer, Dispatch, Taken
 from ..model.commands import Take
 from ..store.contract import Busy, Unwritten
 from .hosted_agent import HostedAgent
+from .ports import Timer
 from .process_context import ProcessContext
 
 
@@ -51,6 +52,8 @@ class RequestTaker:
         self._is_draining = False
         self._next_turn: set[HostedAgent] = set()  # Agents to ask for in the next turn of the event loop
         self._take_again = False
+        self._timer: Timer | None = None  # until a rate lets the next call through, of whichever Agent
+        self._timer_at = 0.0  # monotonic
         self._begun = 0  # Takes
         self.answered = 0  # of them, also those whose answer is lost
         self.asked: tuple[ReservedRoom, ...] = ()  # by the Take under way
@@ -154,11 +157,31 @@ class RequestTaker:
                 hosted.has_backlog = False  # nothing waits for it any more
             if got[hosted.name]:
                 may_wait.append(hosted)
+        waits = [one.next_in for one in answer.limited if one.is_full and one.next_in is not None]
+        if waits:
+            self._take_later(min(waits))
         for dispatch in dispatches:
             self._on_taken(dispatch)
         again, self._take_again = self._take_again, False
         if again or any(hosted.has_backlog for hosted in may_wait):
             self.take_soon()
+
+    def _take_later(self, seconds: float) -> None:
+        """Take again when a rate lets the next call through. A pending timer that ends earlier is kept."""
+        at = self._context.clock.monotonic() + seconds
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._context.clock.call_later(seconds, self._end_wait)
+
+    def _end_wait(self) -> None:
+        self._timer = None
+        for hosted in self._hosted.values():
+            if hosted.is_limited:
+                hosted.note_news()
+        self.take_soon()
 
     def free_reconciled_places(self, known: tuple[ReservedRoom, ...]) -> None:
         """Free the places kept for these lost answers: what they had taken is under way by now.

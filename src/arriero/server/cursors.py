@@ -146,7 +146,7 @@ class Cursors(msgspec.Struct, frozen=True):
         return TaskRange(*self.read(cursor, listing, tuple[Number, Number | None]))
 
     def _compute_digest(self, listing: Any, data: bytes) -> bytes:
-        about = msgspec.json.encode([self.store_id, listing], order="deterministic")
+        about = msgspec.json.encode([self.store_id, listing], order="sorted")
         signed = hashlib.blake2b(about + b"\0", key=self.secret, person=PURPOSE, digest_size=DIGEST_BYTES)
         signed.update(data)
         return signed.digest()

@@ -1,4 +1,4 @@
-"""Time since the machine's boot, with the time it slept.
+"""The machine: the time since its boot, with the time it slept, and its loopback addresses.
 
 The usual monotonic clock of Linux stands still while the machine is suspended. Deadlines and leases go on meanwhile, so
 whoever compares with them counts on this clock.
@@ -7,7 +7,10 @@ whoever compares with them counts on this clock.
 import time
 from collections.abc import Callable
 from functools import partial
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # each process reads the clock, few look at addresses
+    from ipaddress import IPv4Address, IPv6Address
 
 LOCALHOST = "localhost"
 
@@ -18,8 +21,10 @@ def is_loopback(host: str) -> bool:
     return host == LOCALHOST if address is None else address.is_loopback
 
 
-def parse_address(text: str) -> IPv4Address | IPv6Address | None:
+def parse_address(text: str) -> "IPv4Address | IPv6Address | None":
     """Parse an address; one of version 4 that is written as version 6 is one of version 4. None: it is none."""
+    from ipaddress import IPv6Address, ip_address
+
     try:
         address = ip_address(text)
     except ValueError:
