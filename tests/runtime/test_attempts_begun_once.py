@@ -25,7 +25,7 @@ from arriero.model import Instant
 from arriero.model.answers import Answer, Taken
 from arriero.model.commands import Advance, AnyCommand, Report, Submit
 from arriero.runtime import ports
-from arriero.system import machine
+from arriero.system import boot_clock
 
 ONCE = Supervision(attempts=1)
 
@@ -266,7 +266,7 @@ async def test_no_try_is_made_once_complete_by_has_passed_while_the_machine_slep
 
 
 def test_a_process_counts_the_time_that_its_machine_slept() -> None:
-    assert ports.LoopClock.monotonic is machine.seconds_since_boot
+    assert ports.LoopClock.monotonic is boot_clock.seconds_since_boot
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
     assert before <= ports.LoopClock().monotonic() <= time.clock_gettime(time.CLOCK_BOOTTIME)
 

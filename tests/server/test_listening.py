@@ -17,7 +17,7 @@ from arriero.server.sockets import (
     plan_listening,
     refuse_open_without_token,
 )
-from arriero.system.machine import is_loopback
+from arriero.system.loopback import is_loopback
 
 TLS = {"tls_cert": "chain.pem", "tls_key": "key.pem"}
 PROXY = {"behind_proxy": "x-user"}

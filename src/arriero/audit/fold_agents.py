@@ -223,10 +223,6 @@ class LimitsFold:
     def _convict(self, invariant: str, task: TaskFold, detail: str) -> None:
         self.violations.append(Violation(invariant, task.task_id, detail))
 
-    def list_used(self, app: str, agent: str) -> dict[tuple[str, str], int]:
-        """List what is in use of the concurrent limits of an Agent, by limit and hash of the key."""
-        return {one[2:]: count for one, count in self._used.items() if one[:2] == (app, agent) and count}
-
 
 def _is_under_way(step: StepFold | None, attempt: RunningAttempt) -> bool:
     return step is not None and step.state == StepState.RUNNING and step.fence == attempt.fence

@@ -155,7 +155,10 @@ def format_options(given: msgspec.Struct) -> str:
     """Format the arguments that were given as the options of a command; empty for none."""
     texts: list[str] = []
     for field in msgspec.structs.fields(given):
-        name, value = "--" + field.name.replace("_", "-"), getattr(given, field.name)
+        value = getattr(given, field.name)
+        if value is None:
+            continue
+        name = name_option(field)
         if value is False:
             texts.append(name.replace("--", "--not-", 1))
         elif value is True:
@@ -164,7 +167,7 @@ def format_options(given: msgspec.Struct) -> str:
             texts.append(f"{name} {format_seconds(value)}")
         elif isinstance(value, datetime):
             texts.append(f"{name} {value.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
-        elif value is not None:
+        else:
             texts.append(f"{name} {value}")
     return " ".join(texts)
 

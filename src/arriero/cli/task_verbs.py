@@ -31,7 +31,6 @@ from .operation_commands import (
     build_options,
     format_options,
     gather_options,
-    name_option,
     read_arguments,
 )
 from .options import (
@@ -303,10 +302,7 @@ _STEP: list[Option] = [
 def build_verb_command(verb: Verb) -> click.Command:
     """Build the command of a verb."""
     declared = VERBS[verb]
-    fields = {
-        field.name: name_option(field).strip("-").replace("-", "_")
-        for field in msgspec.structs.fields(declared.arguments)
-    }
+    names = build_option_names(declared.arguments)
     own = build_options(declared.arguments)
     if declared.arguments is AnswerArguments:
         own = _STEP + build_options(declared.arguments, without=["step"])
@@ -316,14 +312,14 @@ def build_verb_command(verb: Verb) -> click.Command:
     def run(app: str | None = None, **given: Any) -> None:
         if declared.arguments is AnswerArguments:
             given["at_step"] = _require_one_step(given.pop("positional_step"), given["at_step"])
-        own_given = {name: given.pop(passed_as) for name, passed_as in fields.items()}
+        own_given = {name: given.pop(option.strip("-").replace("-", "_")) for name, option in names.items()}
         request = TaskVerbRequest(verb=verb, **given)
-        if not fields:
+        if not names:
             execute_verb(request, VerbArguments())
             return
         arguments: VerbArguments = read_arguments(declared.arguments, own_given)
-        arguments.check(build_option_names(type(arguments)).__getitem__)
-        edited = [f"--{name}" for name in fields if isinstance(getattr(arguments, name), msgspec.Raw)]
+        arguments.check(names.__getitem__)
+        edited = [option for name, option in names.items() if isinstance(getattr(arguments, name), msgspec.Raw)]
         if edited and declared.is_edit and request.task_id is None:
             raise InvalidInput(f"{edited[0]} are edited of one task at a time; give its ID instead of a filter")
         execute_verb(request, arguments, _load_types(app, request.store, edited))

@@ -19,7 +19,7 @@ from ..model import Instant, later, seconds_between
 from ..model.processes import LeaderSurvey
 from ..model.tokens import TokenRow
 from ..store.contract import Survey
-from ..system.machine import is_loopback
+from ..system.loopback import is_loopback
 from ..text.escaping import one_line
 from ..text.format import format_bytes, format_count, format_count_with_verb, format_duration, format_instant_and_age
 from .doctor import NAMES_SHOWN_MAX, Finding

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from ..system.machine import seconds_since_boot
+from ..system.boot_clock import seconds_since_boot
 from .launcher import build_launch, explain_no_start, request_signal_at_parents_death
 
 SIGNAL_EXIT = 128

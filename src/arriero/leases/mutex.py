@@ -18,6 +18,7 @@ from ..runtime.shutdown import finish
 from .contract import Lease
 from .keeper import LeaseKeeper, cancel_all
 
+logger = logging.getLogger("arriero")
 END_TEXTS = {
     LeadershipEnd.RELEASED: "it was given back",
     LeadershipEnd.REFUSED: "the provider refused the renewal: the lease lapsed, was broken, or is another's",
@@ -88,7 +89,6 @@ class Leadership:
         return f"<Leadership of {self.name}: term {self.term}, {'held' if self.is_held() else 'lost'}>"
 
 
-logger = logging.getLogger("arriero")
 T = TypeVar("T")
 Work = Callable[[Leadership], Awaitable[T]] | Callable[[Leadership], T]
 OnElected = Callable[[Leadership], Any]

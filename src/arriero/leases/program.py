@@ -15,6 +15,10 @@ from ..runtime.ports import LoopClock
 from ..runtime.service_notifier import ServiceNotifier
 from .mutex import Leadership
 
+logger = logging.getLogger("arriero")
+FROZEN_SECONDS = 0.05  # after which a guardian that has not killed its group counts as frozen
+TELL_SECONDS_MAX = 1.0  # between two lines to the guardian; a renewal is known to it within this time
+
 
 class Readiness:
     """Tells the surroundings whether this process leads.
@@ -50,11 +54,6 @@ class Readiness:
     def _remove_file(self) -> None:
         if self._file is not None:
             self._file.unlink(missing_ok=True)
-
-
-logger = logging.getLogger("arriero")
-FROZEN_SECONDS = 0.05  # after which a guardian that has not killed its group counts as frozen
-TELL_SECONDS_MAX = 1.0  # between two lines to the guardian; a renewal is known to it within this time
 
 
 class LedProgram:

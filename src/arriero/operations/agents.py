@@ -86,7 +86,7 @@ def open_agent(view: AgentView) -> str:
     return f"Agent {format_label(view)} gets no calls until somebody closes it; its requests wait and spend nothing"
 
 
-@_declare_verb("close", "Make calls of an Agent as always again, at once.")
+@_declare_verb("close", "Make calls of an Agent as always again.")
 def close_agent(view: AgentView) -> str:
     """Close the breaker of an Agent: calls are made as always at once, without canaries."""
     return f"Agent {format_label(view)} gets calls as always"

@@ -22,7 +22,7 @@ from ..declare.resources import Resource, open_resources
 from ..declare.signature import Signature
 from ..errors import ArrieroError, AttemptOver, Cause, InvalidInput, Permanent, StepError, Transient
 from ..payloads.codec import error_text, recordable_text, step_error_fields
-from ..system.machine import seconds_since_boot
+from ..system.boot_clock import seconds_since_boot
 from ..system.traceback_capture import capture_traceback
 from .child_messages import (
     AnswerToChild,

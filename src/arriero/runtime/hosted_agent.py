@@ -20,16 +20,6 @@ from .call_monitor import CallCounter, EndedCall
 from .process_context import ProcessContext
 from .retry_budgets import LOOK_SECONDS, AgentRetries
 
-
-def choose_hosted(agents: Iterable[Agent], roles: frozenset[str]) -> tuple[Agent, ...]:
-    """Choose the Agents to host.
-
-    Programs outside of Python ask a process with the role ``http`` for requests, so that one hosts their Agents. All others
-    are hosted by the role ``agents``.
-    """
-    return tuple(agent for agent in agents if ("http" if agent.is_pulled else "agents") in roles)
-
-
 logger = logging.getLogger("arriero")
 
 TRY_SECONDS = 0.01  # the shortest wait for a rate
@@ -40,6 +30,15 @@ USED_UP_SECONDS = 0.5
 TOLD_AFTER_SECONDS = 1.0  # of waiting for the retry budget: a shorter wait is over before somebody has read of it
 REPORT_SECONDS = 0.5  # before the end of an attempt: its last failure is reported then, and not lost as an expiry
 WAKES_PER_SECOND_MAX = 50.0  # of all retries that wait: more would keep the event loop busy for nothing
+
+
+def choose_hosted(agents: Iterable[Agent], roles: frozenset[str]) -> tuple[Agent, ...]:
+    """Choose the Agents to host.
+
+    Programs outside of Python ask a process with the role ``http`` for requests, so that one hosts their Agents. All others
+    are hosted by the role ``agents``.
+    """
+    return tuple(agent for agent in agents if ("http" if agent.is_pulled else "agents") in roles)
 
 
 class HostedAgent:

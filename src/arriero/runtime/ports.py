@@ -18,7 +18,7 @@ from time import time_ns
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
-from ..system.machine import seconds_since_boot
+from ..system.boot_clock import seconds_since_boot
 
 T = TypeVar("T")
 LOOK_SECONDS = 1.0  # between looks whether the event loop that a thread waits for was closed

@@ -22,6 +22,14 @@ from .report_verdicts import UNANSWERED, read_verdict
 from .speculative_start import SpeculativeStarts
 from .task_driver import TaskDriver
 
+logger = logging.getLogger("arriero")
+
+REPORT_AGAIN_SECONDS = 2.0  # until a report is offered again whose task could not be read
+REPORT_SECONDS_MAX = (
+    600.0  # how long it is: then its attempt has expired, or the person who fixes the row answers by hand
+)
+UNSEEN_SECONDS = 1.0  # what has begun so and asks for no further write is marked as seen after so long
+
 KEY_SECONDS = 0.25  # a process keeps the key of a convoy so long, then others may take it
 COURTESY_SECONDS = 0.1  # after it let a key go a process claims nothing: they are told of it first, or poll
 COURTESY_EVERY = 0.3  # from one such pause to the next
@@ -100,15 +108,6 @@ def build_shares(weights: Mapping[str, int | None], held: Iterable[str]) -> tupl
     shares = [ClaimShare((name,), weight, counts.pop(name, 0)) for name, weight in weights.items() if weight]
     others = tuple(name for name, weight in weights.items() if not weight)
     return (*shares, ClaimShare(others, 1, counts.total()))
-
-
-logger = logging.getLogger("arriero")
-
-REPORT_AGAIN_SECONDS = 2.0  # until a report is offered again whose task could not be read
-REPORT_SECONDS_MAX = (
-    600.0  # how long it is: then its attempt has expired, or the person who fixes the row answers by hand
-)
-UNSEEN_SECONDS = 1.0  # what has begun so and asks for no further write is marked as seen after so long
 
 
 class Scheduler:

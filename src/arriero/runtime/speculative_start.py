@@ -20,6 +20,9 @@ from ..model.commands import Advance, Ahead, Ending, HandOver, NewStep, Start, S
 from ..store.contract import Busy, Unwritten
 from .driver_parts import DriverHost, Parts, code_running, run_code
 
+logger = logging.getLogger("arriero")
+OnSubmitted = Callable[[object, float], None]  # the answer, and when the batch left for the store, monotonic
+
 
 class ConvoyHandOver:
     """The hand-over of a convoy with one command that ends its current task.
@@ -105,10 +108,6 @@ def _list_reserved(command: Advance) -> list[str]:
     """Agents whose places a command has reserved for the first requests of the next task."""
     ahead = None if command.hand_over is None else command.hand_over.ahead
     return [] if ahead is None else [new.agent for new in ahead.opened if new.take]
-
-
-logger = logging.getLogger("arriero")
-OnSubmitted = Callable[[object, float], None]  # the answer, and when the batch left for the store, monotonic
 
 
 class SpeculativeStarts:

@@ -36,6 +36,8 @@ from .routes import GROUPS
 from .routing import Gate, GateLimits, add_operations, get_route_path, list_methods, refuse_ungated_routes
 from .security_middleware import SecurityMiddleware
 
+logger = logging.getLogger("arriero.server")
+
 ANSWER_SECONDS_MAX = 2.0  # a store that takes longer counts as gone
 REMEMBERED_SECONDS = 1.0  # however many ask, the store is asked once in it
 
@@ -83,9 +85,6 @@ class ServerReadiness:
             logger.warning("the store does not answer: %s", error or f"not within {ANSWER_SECONDS_MAX:g} s")
             return False
         return True
-
-
-logger = logging.getLogger("arriero.server")
 
 
 class ApiServer(FastAPI):

@@ -13,7 +13,7 @@ from ..client.session import Session
 from ..core.tokens import LAST_USE_SECONDS, TokenVerdict, is_use_due, judge_token, parse_token
 from ..errors import InvalidInput, StoreError
 from ..model.tokens import OpenTaskCap, Reach, TokenRow
-from ..system.machine import parse_address
+from ..system.loopback import parse_address
 from ..text.person_names import check_person
 from .calls import Caller
 from .problems import build_credential_problem, build_rate_problem

@@ -122,11 +122,6 @@ class ShutdownSignal:
         """Returns True once the server is about to end."""
         return self._event.is_set()
 
-    def refuse_if_begun(self) -> None:
-        """Raises Problem (stopping) - the server is about to end."""
-        if self.has_begun:
-            raise build_shutdown_problem()
-
     async def wait(self) -> None:
         """Wait until the server is about to end. A route that waits for news waits for this too, and ends at once."""
         await self._event.wait()

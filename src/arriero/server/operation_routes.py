@@ -17,6 +17,7 @@ from .routing import RouteGroup
 from .scopes import Needs
 
 TEXT_LENGTH_MAX = 300  # of a filter
+DURATION_OR_INSTANT = float | datetime
 
 
 def add_operations_of(group: RouteGroup, *operations: OperationDeclaration) -> None:
@@ -46,11 +47,15 @@ def _add_act(group: RouteGroup, operation: OperationDeclaration) -> None:
     of_path = inspect.Parameter(
         subject.parameter, inspect.Parameter.KEYWORD_ONLY, annotation=describe_id(subject.description)
     )
-    example = build_example(operation.answer)
-    if "verb" in example:
-        example["verb"] = operation.name.replace("-", "_")
+    example = build_verb_example(operation.answer, operation.name.replace("-", "_"))
     body = {"body": operation.arguments, "examples": {"do it": operation.example}, "answer_example": example}
     _declare(group, operation, run, "POST", [of_path], **body)
+
+
+def build_verb_example(answer: type[msgspec.Struct], verb: str) -> dict[str, Any]:
+    """Build the example of an act's answer, which names the verb if it has a member for it."""
+    example = build_example(answer)
+    return {**example, "verb": verb} if "verb" in example else example
 
 
 def _declare(
@@ -89,21 +94,17 @@ class QueryReader:
 
     def __init__(self, of: type[msgspec.Struct]) -> None:
         self._of = of
-        self._fields = msgspec.structs.fields(of)
-        self.parameters = [_build_query_parameter(field) for field in self._fields]
+        fields = msgspec.structs.fields(of)
+        self._instants = [field.name for field in fields if split_annotation(field.type)[0] == DURATION_OR_INSTANT]
+        self.parameters = [_build_query_parameter(field) for field in fields]
         self.__signature__ = inspect.Signature(self.parameters)
 
     async def __call__(self, **given: Any) -> Any:
         """Build the arguments. Raises InvalidInput - a text is neither a duration nor an instant."""
-        for field in self._fields:
-            if _is_instant(field) and given[field.name] is not None:
-                given[field.name] = _read_duration_or_instant(given[field.name], field.name)
+        for name in self._instants:
+            if given[name] is not None:
+                given[name] = _read_duration_or_instant(given[name], name)
         return self._of(**given)
-
-
-def _is_instant(field: msgspec.structs.FieldInfo) -> bool:
-    kind, _ = split_annotation(field.type)
-    return bool(kind == float | datetime)
 
 
 def _build_query_parameter(field: msgspec.structs.FieldInfo) -> inspect.Parameter:
@@ -116,7 +117,7 @@ def _build_query_parameter(field: msgspec.structs.FieldInfo) -> inspect.Paramete
         annotated = Annotated[int | None, Query(ge=meta.ge, le=meta.le, description=text)]
     elif kind is float:
         annotated = Annotated[float | None, Query(ge=0, allow_inf_nan=False, description=f"{text} In seconds.")]
-    elif _is_instant(field):
+    elif kind == DURATION_OR_INSTANT:
         says = f"{text} Seconds, or an instant with a time zone."
         annotated = Annotated[str | None, Query(max_length=TEXT_LENGTH_MAX, description=says)]
     return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotated)

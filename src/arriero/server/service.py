@@ -32,10 +32,14 @@ from .sockets import (
     refuse_open_without_token,
 )
 
-NAME = "admin"
-ACTOR = "arriero serve"
-MODE = 0o600
-READ_BYTES_MAX = 200
+logger = logging.getLogger("arriero.server")
+
+BURST_SECONDS = 5  # of requests that a caller may send at once after a pause
+
+FIRST_TOKEN_NAME = "admin"
+FIRST_TOKEN_ACTOR = "arriero serve"
+FIRST_TOKEN_MODE = 0o600
+FIRST_TOKEN_BYTES_MAX = 200
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -58,12 +62,14 @@ async def make_first_token(store: StateStore, path: Path) -> bool:
             f"the first token cannot be written to {path}: {error.strerror}; name another file with --token-file, or make a token"
             " with `arriero token create`"
         ) from error
-    await keep_token(store, parts, name=NAME, scopes=(str(Scope.ADMIN),), by=ACTOR, expires_in=None)
+    await keep_token(
+        store, parts, name=FIRST_TOKEN_NAME, scopes=(str(Scope.ADMIN),), by=FIRST_TOKEN_ACTOR, expires_in=None
+    )
     return True
 
 
 def _write_exclusively(path: Path, parts: TokenParts) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, MODE)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, FIRST_TOKEN_MODE)
     with os.fdopen(descriptor, "w") as file:
         file.write(format_token(parts) + "\n")
         file.flush()
@@ -79,7 +85,7 @@ def _read_own(path: Path) -> TokenParts:
     try:
         found = os.fstat(descriptor)
         is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-        text = os.read(descriptor, READ_BYTES_MAX) if is_ours else b""
+        text = os.read(descriptor, FIRST_TOKEN_BYTES_MAX) if is_ours else b""
     finally:
         os.close(descriptor)
     parts = parse_token(text.decode("ascii", "replace").strip())
@@ -88,11 +94,6 @@ def _read_own(path: Path) -> TokenParts:
             f"{path} is there and holds no token that only you can read; take it away, or name another file with --token-file"
         )
     return parts
-
-
-logger = logging.getLogger("arriero.server")
-
-BURST_SECONDS = 5  # of requests that a caller may send at once after a pause
 
 
 class HttpService:

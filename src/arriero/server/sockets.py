@@ -9,7 +9,7 @@ import stat
 import msgspec
 
 from ..errors import InvalidInput
-from ..system.machine import is_loopback
+from ..system.loopback import is_loopback
 from .connection_limits import LimitedListener
 from .request_rules import ANY_HOST, LOOPBACK_NAMES
 

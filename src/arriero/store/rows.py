@@ -164,11 +164,6 @@ def _names_or_as_is(text: Any) -> Any:
         return text
 
 
-def process_of(row: Row) -> ProcessRow:
-    """A process start. A lease that cannot be read has lapsed: who holds it renews it."""
-    return legible(shared_as_is(ProcessRow, row))
-
-
 def convoy_as_is(row: Row) -> ConvoyRow:
     """A convoy, also where this release cannot read it; see ``store.readable``."""
     return shared_as_is(ConvoyRow, row)

@@ -27,6 +27,13 @@ from ..problems import INVALID_REQUEST, Problem
 from ..routing import EVENT_STREAM, RouteGroup
 from ..scopes import REPLIES
 
+logger = logging.getLogger("arriero.server")
+replies = RouteGroup("replies")
+
+ACKNOWLEDGED_MAX = 1_000  # messages that one request acknowledges
+UNACKNOWLEDGED_MAX = 100  # messages sent on one connection; the next one acknowledges them
+HEARTBEAT_SECONDS = 15.0  # proxies close connections that are silent for a minute
+
 _match_run = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?", re.ASCII).fullmatch
 
 
@@ -55,14 +62,6 @@ def read_runs(text: str, count_max: int) -> list[int]:
             )
         found += range(first, last + 1)
     return found
-
-
-logger = logging.getLogger("arriero.server")
-replies = RouteGroup("replies")
-
-ACKNOWLEDGED_MAX = 1_000  # messages that one request acknowledges
-UNACKNOWLEDGED_MAX = 100  # messages sent on one connection; the next one acknowledges them
-HEARTBEAT_SECONDS = 15.0  # proxies close connections that are silent for a minute
 
 
 class ReplyMessage(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from ...client.task_verbs import check_signature
 from ...operations import schedules as operations
 from ...operations.schedules import ScheduleListAnswer, ScheduleRequest, ScheduleVerbAnswer
 from ..calls import Call
-from ..operation_routes import add_operations_of, add_payloads
+from ..operation_routes import add_operations_of, add_payloads, build_verb_example
 from ..parameters import OfApp, ScheduleName
 from ..problems import INVALID_ARGUMENTS, UNKNOWN_NAME, UNKNOWN_WORKFLOW
 from ..routing import RouteGroup
@@ -37,6 +37,7 @@ async def show_schedule(call: Call, name: ScheduleName, app: OfApp = None) -> Sc
     is_narrowed=True,
     summary="Add a schedule that no code declares. The same again changes nothing.",
     body=ScheduleRequest,
+    answer_example=build_verb_example(ScheduleVerbAnswer, "add"),
     problems=(UNKNOWN_WORKFLOW, INVALID_ARGUMENTS),
     examples={
         "nightly": {"reason": "asked by sales", "name": "nightly", "workflow": "fulfil", "cron": "0 3 * * *"},

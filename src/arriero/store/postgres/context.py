@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from ...model import MICROSECONDS, Instant
 from ...model.processes import FIRST
-from ...system.machine import nanoseconds_since_boot
+from ...system.boot_clock import nanoseconds_since_boot
 from ..quarantine import Quarantine
 from .pipeline import PendingAnswer
 from .session import Transaction

@@ -27,6 +27,20 @@ from .store_rows import PostgresRows
 from .target import target_of
 from .translating import translate_error
 
+logger = logging.getLogger("arriero")
+T = TypeVar("T")
+L = TypeVar("L", bound=PostgresLedgerRows)
+
+TELL_SECONDS = 0.02  # within which wake-ups for others are merged into one
+
+ENGINE = TransactionLimits(lock=2.0, statement=10.0, idle=5.0, by_index=True, planned_once=True)
+SUBMISSIONS = TransactionLimits(lock=0.15, statement=10.0, idle=5.0, by_index=True, planned_once=True)
+RENEWALS = TransactionLimits(lock=2.0, statement=2.5, idle=5.0, by_index=True)
+# Shorter than the lease of the Supervisors: one that freezes in the middle of a renewal must not keep the row for longer.
+OTHERS = TransactionLimits(lock=5.0, statement=10.0, idle=5.0, by_index=True)
+LONG = TransactionLimits(lock=5.0, statement=300.0, idle=10.0)  # of what looks at many rows
+READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
 PAGE = 500
 
 
@@ -65,21 +79,6 @@ class Pages:
                 self._session.get_connection().execute("ROLLBACK")
             except (psycopg.Error, StoreError):
                 self._session.close()
-
-
-logger = logging.getLogger("arriero")
-T = TypeVar("T")
-L = TypeVar("L", bound=PostgresLedgerRows)
-
-TELL_SECONDS = 0.02  # within which wake-ups for others are merged into one
-
-ENGINE = TransactionLimits(lock=2.0, statement=10.0, idle=5.0, by_index=True, planned_once=True)
-SUBMISSIONS = TransactionLimits(lock=0.15, statement=10.0, idle=5.0, by_index=True, planned_once=True)
-RENEWALS = TransactionLimits(lock=2.0, statement=2.5, idle=5.0, by_index=True)
-# Shorter than the lease of the Supervisors: one that freezes in the middle of a renewal must not keep the row for longer.
-OTHERS = TransactionLimits(lock=5.0, statement=10.0, idle=5.0, by_index=True)
-LONG = TransactionLimits(lock=5.0, statement=300.0, idle=10.0)  # of what looks at many rows
-READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class BatchWriter:

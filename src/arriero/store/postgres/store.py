@@ -28,6 +28,16 @@ from .session import PostgresSession, Transaction, Undecided
 from .store_rows import PostgresRows, count_filtered, select_filtered
 from .translating import LOCK_NOT_AVAILABLE
 
+logger = logging.getLogger("arriero")
+
+T = TypeVar("T")
+DECIDED_SECONDS = 20.0  # how long a lost answer is looked for before whoever waits is told that it is unknown
+AGAIN_SECONDS = 0.2
+TOOK_TOO_LONG = "57014"
+# Errors that one command of a batch may be to blame for: its rows are locked or too many, or cannot be kept as they are.
+CULPRITS = (LOCK_NOT_AVAILABLE, TOOK_TOO_LONG, "23", "54", "XX")
+AGAIN_MAX = 100  # ledger batches in a row that somebody else's submission came before
+
 
 def change_batch(
     batch: Sequence[ScheduleCommand], context: StoreContext, rows: PostgresRows
@@ -75,17 +85,6 @@ def in_halves(
             known = error if isinstance(error, ArrieroError) else InvalidInput(f"it could not be written: {error!r}")
             answers.append(as_answer(known))
     return answers
-
-
-logger = logging.getLogger("arriero")
-
-T = TypeVar("T")
-DECIDED_SECONDS = 20.0  # how long a lost answer is looked for before whoever waits is told that it is unknown
-AGAIN_SECONDS = 0.2
-TOOK_TOO_LONG = "57014"
-# Errors that one command of a batch may be to blame for: its rows are locked or too many, or cannot be kept as they are.
-CULPRITS = (LOCK_NOT_AVAILABLE, TOOK_TOO_LONG, "23", "54", "XX")
-AGAIN_MAX = 100  # ledger batches in a row that somebody else's submission came before
 
 
 class PostgresStore(PostgresLanes):

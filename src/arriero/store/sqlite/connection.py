@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import ArrieroError, StoreError, UnreadableRow
 from ...model import Instant
-from ...system.machine import nanoseconds_since_boot, seconds_since_boot
+from ...system.boot_clock import nanoseconds_since_boot, seconds_since_boot
 from ..contract import Unwritten
 from ..task_filter import fold_text
 from .callers import CallerConnection, find_writing, name_existing

@@ -20,7 +20,7 @@ from ...model.answers import Answer, Refusal, Submitted
 from ...model.commands import AnyCommand, Submit
 from ...model.processes import describe_epoch_refusal
 from ...model.schedules import ScheduleApplied, ScheduleCommand
-from ...system.machine import nanoseconds_since_boot
+from ...system.boot_clock import nanoseconds_since_boot
 from .. import task_filter
 from ..contract import Purge, Purged, PurgedNamed
 from ..engine.commands import apply_command, submit_task
@@ -42,6 +42,13 @@ from .row_cache import RowCache
 from .store_rows import SqliteRows
 from .task_rows import Executes, query
 from .write_lock import RenewalFlag, begin_writing
+
+T = TypeVar("T")
+logger = logging.getLogger("arriero")
+CHECKPOINT_COMMITS = 400  # between checkpoints, and
+CHECKPOINT_ROWS = (
+    20_000  # whatever comes first: a log of some ten megabytes stays to be read through, with large batches too
+)
 
 HISTORY_PAGE = 500
 OF_LEDGER = "from_ledger = (SELECT ledger_no FROM arriero_ledger WHERE ledger_id = :ledger)"
@@ -103,14 +110,6 @@ def _build_parameters(which: TaskFilter, after: int, before: int | None, limit: 
     apps, workflows = (msgspec.json.encode(one).decode() if one else None for one in (which.apps, which.workflows))
     named = {"apps": apps, "workflows": workflows}
     return {**msgspec.structs.asdict(which), **named, "text": text, "after": after, "before": before, "limit": limit}
-
-
-T = TypeVar("T")
-logger = logging.getLogger("arriero")
-CHECKPOINT_COMMITS = 400  # between checkpoints, and
-CHECKPOINT_ROWS = (
-    20_000  # whatever comes first: a log of some ten megabytes stays to be read through, with large batches too
-)
 
 
 class SqliteStore(SqliteReading):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ...system.machine import nanoseconds_since_boot
+from ...system.boot_clock import nanoseconds_since_boot
 from . import connection as connections
 
 FILE = "renewal"
