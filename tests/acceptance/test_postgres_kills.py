@@ -164,12 +164,22 @@ async def wait_for_more(client: Client) -> None:
     await wait_until_async(lambda: len(client.acknowledged) >= wanted, f"{BETWEEN} submissions")
 
 
+def kill_back_end(server: Server, chance: random.Random) -> bool:
+    """Kill one of those that serve a client. False: none does, as while the server recovers from the kill before."""
+    back_ends = server.back_ends()
+    with contextlib.suppress(ProcessLookupError):  # it has ended since
+        if back_ends:
+            os.kill(chance.choice(back_ends), signal.SIGKILL)
+            return True
+    return False
+
+
 async def kill(victim: str, server: Server, nodes: Nodes, chance: random.Random) -> None:
     match victim:
         case "node":
             await asyncio.to_thread(nodes.kill_one, chance)
         case "back end":  # any of those that serve a client; the server recovers by itself
-            os.kill(chance.choice(server.back_ends()), signal.SIGKILL)
+            await wait_until_async(lambda: kill_back_end(server, chance), "a back end")
         case "postmaster":
             server.kill_postmaster()
             await asyncio.to_thread(server.restart)

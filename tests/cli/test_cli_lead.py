@@ -23,8 +23,13 @@ FOREVER = (
 )
 STUBBORN = (
     *(sys.executable, "-c"),
-    "import signal, time; signal.signal(signal.SIGTERM, lambda *_: print('asked to stop', flush=True))\n"
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     "print('began', flush=True)\nwhile True: time.sleep(900)",
+)
+OBEDIENT = (
+    *(sys.executable, "-c"),
+    "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); print('began', flush=True)\n"
+    "signal.sigwait([signal.SIGTERM]); print('asked to stop', flush=True); print('ended by itself', flush=True)",
 )
 
 
@@ -60,19 +65,26 @@ def test_a_signal_stops_the_program_and_gives_the_lease_back(lead: Lead, shop: P
     assert arriero(shop, "lead", "nightly", "--wait", "0", "--", "true").returncode == 0, "nobody has to wait"
 
 
+def test_a_program_is_asked_to_stop_before_it_is_killed(lead: Lead) -> None:
+    one = lead("--grace", LONG, command=OBEDIENT)
+    one.until("began")
+    one.signal(signal.SIGTERM)
+    one.until("asked to stop")
+    one.until("ended by itself")
+    assert one.ended()[0] == 0
+
+
 def test_a_program_that_does_not_stop_is_killed_after_the_grace(lead: Lead) -> None:
     one = lead("--grace", "0.2s", command=STUBBORN)
     one.until("began")
     one.signal(signal.SIGTERM)
-    one.until("asked to stop")
-    assert one.ended()[0] == 0
+    assert one.ended()[:2] == (0, "")
 
 
 def test_a_program_ends_when_its_lead_is_killed(lead: Lead) -> None:
     one = lead(duration=SHORT, command=STUBBORN)
     one.until("began")
     one.signal(signal.SIGKILL)
-    one.until("asked to stop")
     code, output, _ = one.ended()  # its output has ended, so the program is gone
     assert (code, output) == (-signal.SIGKILL, "")
 

@@ -47,6 +47,7 @@ class NatsStream:
         self._subject = subject
         self._place = f"{','.join(servers)}/{bucket}"
         self._client: Client | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._is_suspect = False
         self._told = ""  # by the server, beside its answers
 
@@ -81,12 +82,15 @@ class NatsStream:
         return await self._ask(publish)
 
     async def close(self) -> None:
-        """Close the connection. It raises nothing."""
-        client, self._client = self._client, None
-        if client is not None:
-            with suppress(Exception):  # there is nothing left to do with it
-                async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                    await client.close()
+        """Close the connection. It raises nothing.
+
+        A request that is cut off here does not cut the closing off: the client would keep its socket open.
+        """
+        if self._client is not None:
+            before, client, self._client = self._closing, self._client, None
+            self._closing = asyncio.get_running_loop().create_task(_close(before, client))
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
 
     async def _ask(self, request: Callable[[JetStreamContext], Awaitable[T]]) -> T:
         self._told = ""
@@ -152,6 +156,14 @@ class NatsStream:
                 f"{self._place}: JetStream is off: start the server with --jetstream, and allow it the account"
             )
         return LeaseUnavailable(f"{self._place}: no answer of JetStream: {told}")
+
+
+async def _close(before: asyncio.Task[None] | None, client: Client) -> None:
+    if before is not None:
+        await before
+    with suppress(Exception):  # there is nothing left to do with it
+        async with asyncio.timeout(REQUEST_SECONDS_MAX):
+            await client.close()
 
 
 def check_bucket(config: "StreamConfig", place: str) -> None:
