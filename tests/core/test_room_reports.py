@@ -3,7 +3,7 @@
 import msgspec
 from core_rows import NOW
 
-from arriero.core.routing import AgentReport, SurveyedAgent, encode_reports, read_reports, survey_hosts
+from arriero.core.routing import AgentReport, HeldRetries, SurveyedAgent, encode_reports, read_reports, survey_hosts
 from arriero.model import later
 from arriero.model.processes import ProcessAbout, ProcessRow
 
@@ -25,6 +25,12 @@ def test_reports_are_read_as_they_were_written_and_none_is_an_empty_text() -> No
     assert encode_reports({}) == ""
     assert read_reports(process()) == {}
     assert read_reports(process(room="[of a release to come]")) == {}
+
+
+def test_reports_of_builds_that_said_less_or_say_more_are_read() -> None:
+    assert read_reports(process(room='{"payments":[3,10,0.25,true,0]}')) == {"payments": AgentReport(3, 10, 0.25, True)}
+    held = AgentReport(3, 10, held=HeldRetries(0.2, leaves_attempts=True, tries=4))
+    assert read_reports(process(room='{"payments":[3,10,1,false,0,[0.2,true,4,"more"],"more"]}')) == {"payments": held}
 
 
 def test_places_add_up_and_the_process_that_sees_most_trouble_counts() -> None:

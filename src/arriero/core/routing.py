@@ -22,6 +22,20 @@ from .breaker_book import Barred
 from .lease import is_alive, read_process_about
 
 
+class HeldRetries(msgspec.Struct, frozen=True, array_like=True):
+    """Retries of one Agent in one process that wait for its retry budget.
+
+    Attributes:
+        share: of the calls of the process that may be retries.
+        leaves_attempts: True if its Takes leave later attempts in the store.
+        tries: attempts under way that wait before their next try.
+    """
+
+    share: float
+    leaves_attempts: bool
+    tries: int
+
+
 class AgentReport(msgspec.Struct, frozen=True, array_like=True):
     """One Agent in one process.
 
@@ -31,6 +45,7 @@ class AgentReport(msgspec.Struct, frozen=True, array_like=True):
         health: by its calls there, if other Agents provide the same steps; see ``core.routing.compute_health``.
         is_barred: the breaker of the whole Agent is known there not to be closed, or a person has paused it.
         asked_at: when a program outside of Python asked last for its requests; 0: none has, or its steps are Python code.
+        held: retries that its retry budget holds back there; None: it holds none back.
     """
 
     free: int
@@ -38,6 +53,7 @@ class AgentReport(msgspec.Struct, frozen=True, array_like=True):
     health: float = 1.0
     is_barred: bool = False
     asked_at: Instant = Instant(0)
+    held: HeldRetries | None = None
 
 
 _encode = msgspec.json.Encoder().encode

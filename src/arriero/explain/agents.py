@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ..core.breaker_book import find_breaker, find_whole
+from ..core.capacity import BURST, PER_SECOND
 from ..core.lease import read_process_about
 from ..core.limits import build_book, find_limits
-from ..core.routing import may_move, survey_hosts
+from ..core.routing import HeldRetries, may_move, read_reports, survey_hosts
 from ..core.stand_ins import LIMITS_UNKNOWN
 from ..inspection.attempts import Requests
 from ..model import NOT_SAID, Instant, StepKind, StepRow
@@ -142,6 +143,39 @@ def describe_lack_of_room(processes: Iterable[ProcessRow], agent: str, now: Inst
     if hosted is None or hosted.has_room:
         return ""
     return f"no process that hosts Agent {agent} has room: {format_count(hosted.places, 'place')} taken"
+
+
+def describe_spent_retry_budget(hosts: Iterable[ProcessRow], agent: str) -> str:
+    """Describe that the retry budget keeps later attempts of an Agent in the store. Empty: a process may take one.
+
+    Canaries need no budget: ask ``describe_wait_behind_breaker`` first.
+
+    Args:
+        hosts: the processes alive that could take such an attempt.
+    """
+    reports = [(process, found) for process in hosts if (found := read_reports(process).get(agent)) is not None]
+    held = [(process, report.held) for process, report in reports if report.held and report.held.leaves_attempts]
+    if not held or any(report.free and not (report.held and report.held.leaves_attempts) for _, report in reports):
+        return ""
+    names = ", ".join(format_process(process) for process, _ in held[:NAMES_SHOWN_MAX])
+    return f"the retry budget of Agent {agent} is spent at {names}: {_format_budget(agent, held[0][1])}"
+
+
+def describe_held_tries(process: ProcessRow, agent: str) -> str:
+    """Describe that attempts of an Agent at a process wait for its retry budget. Empty: none does."""
+    report = read_reports(process).get(agent)
+    if report is None or report.held is None or not report.held.tries:
+        return ""
+    one = report.held.tries == 1
+    waiting = f"{format_count(report.held.tries, 'attempt')} of Agent {agent} there {'waits' if one else 'wait'}"
+    return f"{waiting} for its retry budget before the next try: {_format_budget(agent, report.held)}"
+
+
+def _format_budget(agent: str, held: HeldRetries) -> str:
+    return (
+        f"at most {held.share:.0%} of its calls in a process may be retries, with a burst of {BURST:g} and {PER_SECOND:g} more"
+        f" each second; waiting spends no attempt and no try; see why its calls fail: arriero agent show {shell_word(agent)}"
+    )
 
 
 def describe_wait_behind_breaker(step: StepRow, breakers: Sequence[BreakerRow], now: Instant) -> str:

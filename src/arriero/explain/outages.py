@@ -31,7 +31,7 @@ from ..text.format import (
     format_instant_and_age,
     format_relative,
 )
-from .agents import describe_lack_of_room
+from .agents import describe_lack_of_room, describe_spent_retry_budget
 from .doctor import NAMES_SHOWN_MAX, WAIT_SECONDS_MAX, Finding
 from .liveness import LiveProcesses
 from .requests import describe_wait_for_programs, is_pulled
@@ -403,6 +403,9 @@ def _describe_untaken_requests(one: Requests, now: Instant, running: LiveProcess
     if not running.list_hosts(one.agent):
         remedy = f"no process alive hosts it: run its App, and name it where --agents is given; {listed}"
         return Finding("care", "starved", says, remedy)
+    if spent := describe_spent_retry_budget(running.list_hosts(one.agent), one.agent):
+        remedy = f"repair the service, or raise Agent({one.agent!r}, retry_budget=...); {listed}, then arriero task explain ID"
+        return Finding("care", "starved", f"{says}; {spent}", remedy)
     if full := describe_lack_of_room(running.alive, one.agent, now):
         says += f"; {full}"
     elif one.running:

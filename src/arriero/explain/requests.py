@@ -6,7 +6,6 @@ from ..model import NOT_SAID, Instant, seconds_between
 from ..model.processes import ProcessRow
 from ..text.format import format_instant_and_age
 from .liveness import LiveProcesses, format_process
-from .task_situation import join_names
 
 START_GATEWAY = "run a process with the role http: arriero serve MODULE:APP"
 START_PROGRAM = "start the program that asks for its requests; see docs/how-to/agents-in-any-language.md"
@@ -35,7 +34,7 @@ def describe_wait_for_programs(running: LiveProcesses, agent: str) -> str:
 def _describe_wait(running: LiveProcesses, agent: str, hosts: list[ProcessRow]) -> str:
     if not hosts:
         return f"it waits for a program outside of Python, and no process alive gives requests out; {START_GATEWAY}"
-    names = join_names(map(format_process, hosts[:PROCESSES_TOLD_MAX]))
+    names = ", ".join(map(format_process, hosts[:PROCESSES_TOLD_MAX]))
     reports = [found for process in hosts if (found := read_reports(process).get(agent)) is not None]
     if any(report.free > 0 for report in reports):
         return f"a program that asks for requests of Agent {agent} at {names} gets it at any moment"

@@ -12,6 +12,7 @@ from ..model import AlertRow, HistoryRow, Instant, Loaded, StepKind, StepRow, St
 from ..model.agents import BreakerRow, LimitsInUse
 from ..model.failures import CapturedTraceback, read_task_failure
 from ..text.format import format_instant_and_age, format_labelled_location, format_step, format_step_failure
+from .agents import describe_held_tries
 from .convoys import TasksAhead
 from .liveness import (
     LiveProcesses,
@@ -149,6 +150,8 @@ class TaskSituation:
             says += f", which is lost; {self._describe_rescue()}"
         elif until is not None and until > self.now:
             says += f" and must end by {self._at(until)}"
+            if process is not None and (held := describe_held_tries(process, step.agent)):
+                says += f"; {held}"
         elif until is not None:
             says += (
                 f"; its time was over at {self._at(until)}: the Supervisor decides{self._format_lack_of_supervisor()}"

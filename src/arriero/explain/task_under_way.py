@@ -17,7 +17,13 @@ from ..model import (
 from ..model.failures import read_step_failure
 from ..model.processes import ProcessRow
 from ..text.format import format_count, format_step, format_step_failure
-from .agents import describe_lack_of_room, describe_wait_behind_breaker, describe_wait_for_limit, describe_ways
+from .agents import (
+    describe_lack_of_room,
+    describe_spent_retry_budget,
+    describe_wait_behind_breaker,
+    describe_wait_for_limit,
+    describe_ways,
+)
 from .convoys import describe_turn_wait, format_place
 from .liveness import (
     describe_process,
@@ -292,9 +298,11 @@ class TaskUnderWay(TaskSituation):
         return Reason(kind, says + self._format_doubt(step), step.label, None, due, find_key_in_doubt(step))
 
     def _describe_takers(self, step: StepRow, due: Instant) -> str:
+        ready = self.running.list_hosts_of_step(step.agent, step.name, step.app)
+        if step.taken and (spent := describe_spent_retry_budget(ready, step.agent)):
+            return spent
         if told := describe_wait_for_program(self.running, step.agent, step.name, step.app):
             return told
-        ready = self.running.list_hosts_of_step(step.agent, step.name, step.app)
         if not ready:
             others = self.running.list_other_apps_hosting(step.agent, step.name, step.app)
             if others and (remedy := suggest_assignment(step.app, others)):

@@ -132,6 +132,7 @@ class HostedAgent:
             round(compute_health(*calls, self.agent.breaker), 2),
             any(not target for _, _, target in tuple(self.breakers.known)),
             self.last_poll,
+            self.retries.report_held(max(self._waiting_retries - self._ready_retries, 0)),
         )
 
     # --- taking a place, and giving it back

@@ -13,6 +13,7 @@ from ..core.capacity import (
     seconds_until_allowed,
     spend,
 )
+from ..core.routing import HeldRetries
 from ..declare.steps import Agent
 from ..model import StepRow
 from .ports import ProcessClock
@@ -97,6 +98,13 @@ class AgentRetries:
         self._clock.call_later(
             max(seconds_until_allowed(budget, now), LOOK_SECONDS), note
         )  # never at once, again and again
+
+    def report_held(self, tries: int) -> HeldRetries | None:
+        """Report what the budget holds back now. ``tries``: that wait for a token. None: it holds nothing back."""
+        leaves_attempts = self._has_timer or (self._is_limited and not self._kept)
+        if self._budget is None or not (leaves_attempts or tries):
+            return None
+        return HeldRetries(self._budget.share, leaves_attempts, tries)
 
     def may_retry(self) -> bool:
         """Take a token for a retry. Returns False if it must wait."""
