@@ -6,7 +6,7 @@ import sys
 import click
 import msgspec
 
-from ..client.app_assignment import Assigned, Assignment, assign
+from ..client.app_assignment import Assigned, Assignment, TokenLeftBehind, assign
 from ..client.task_verbs import ACTOR, check_signature
 from ..text.escaping import one_line
 from .near_misses import NearMissGroup
@@ -22,14 +22,21 @@ class Epoch(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class AssignResult(msgspec.Struct, frozen=True):
-    """The output of ``store assign --json``. ``workflows``: how many tasks of each; ``refused``: ids with the reason."""
+class AssignResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The output of ``store assign --json``.
+
+    Args:
+        workflows: how many tasks of each.
+        refused: ids with the reason.
+        tokens: that do not reach these tasks any more; left out if there are none.
+    """
 
     app: str
     from_app: str
     dry_run: bool
     workflows: dict[str, int]
     refused: dict[str, str]
+    tokens: tuple[TokenLeftBehind, ...] = ()
 
 
 @click.group(cls=NearMissGroup, short_help="What is done to a store as a whole.")
@@ -108,10 +115,18 @@ async def _assign(asked: Assignment, by: str, reason: str, store: str | None, *,
 
 def _print_assigned(asked: Assignment, found: Assigned, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        print_json(AssignResult(asked.app, asked.from_app, dry_run, found.workflows, dict(found.refused)))
+        print_json(AssignResult(asked.app, asked.from_app, dry_run, found.workflows, dict(found.refused), found.tokens))
         return
     for task_id, reason in found.refused:
         click.echo(one_line(f"refused {task_id}: {reason}"))
     of = ", ".join(f"{count:,} of {workflow}" for workflow, count in found.workflows.items())
     did = "would be of" if dry_run else "are of" if found.count != 1 else "is of"
     click.echo(one_line(f"{count_tasks(found.count)} {did} App {asked.app!r}{f': {of}' if of else ''}"))
+    for token in found.tokens:
+        reaches = "would not reach" if dry_run else "does not reach"
+        click.echo(
+            one_line(
+                f"token {token.id} of {token.name} is restricted to App {', '.join(token.apps)}: it {reaches} them"
+            )
+        )
+        click.echo(f"    {one_line(token.remedy)}")

@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from ..core.lease import read_process_about
+from ..core.tokens import list_left_behind
 from ..errors import InvalidInput, UnknownTask
+from ..explain.doctor_server import format_replacement
 from ..model import NOT_SAID, LedgerRow, LedgerState, TaskRow, TaskState
 from ..model.answers import Refusal
 from ..model.commands import AssignApp
+from ..model.tokens import Reach
 from ..payloads import codec
 from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
@@ -39,6 +42,27 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     task_ids: tuple[str, ...] = ()
     ended: bool = False
 
+    @property
+    def is_rename(self) -> bool:
+        """Returns True if all open tasks of one App are assigned to another one."""
+        return bool(self.from_app) and self.workflow is None and not self.task_ids
+
+
+class TokenLeftBehind(msgspec.Struct, frozen=True):
+    """A token of the HTTP API that is restricted to the App of before, and so does not reach what was assigned.
+
+    Args:
+        id: by which people name it.
+        name: signs what its holder does.
+        apps: to which it is restricted.
+        remedy: the commands that replace it.
+    """
+
+    id: str
+    name: str
+    apps: tuple[str, ...]
+    remedy: str
+
 
 class Assigned(msgspec.Struct, frozen=True):
     """The result of an assignment.
@@ -46,10 +70,12 @@ class Assigned(msgspec.Struct, frozen=True):
     Args:
         workflows: how many tasks were given to the App (of a dry run: would be), by workflow.
         refused: ids of the others, each with the reason.
+        tokens: that do not reach these tasks any more.
     """
 
     workflows: dict[str, int]
     refused: tuple[tuple[str, str], ...]
+    tokens: tuple[TokenLeftBehind, ...] = ()
 
     @property
     def count(self) -> int:
@@ -99,10 +125,23 @@ async def assign(
             else:
                 done[task.workflow] += 1
         progress(done.total() + len(refused))
-    if asked.from_app and asked.workflow is None and not asked.task_ids and not dry_run:
+    if asked.is_rename and not dry_run:
         actor = f"{task_verbs.ACTOR} {who}"
         await store.rename_app(asked.from_app, asked.app, done.total(), actor, why)
-    return Assigned(dict(sorted(done.items())), tuple(refused))
+    return Assigned(dict(sorted(done.items())), tuple(refused), await _list_tokens_left_behind(store, asked))
+
+
+async def _list_tokens_left_behind(store: StateStore, asked: Assignment) -> tuple[TokenLeftBehind, ...]:
+    if not asked.from_app:
+        return ()
+    now = store.now()
+    found: list[TokenLeftBehind] = []
+    for row in list_left_behind(await store.list_tokens(), {asked.from_app: asked.app}, now):
+        if asked.workflow is None or Reach(workflows=row.workflows).includes(asked.app, asked.workflow):
+            kept = [app for app in row.apps if app != asked.from_app or not asked.is_rename]
+            remedy = format_replacement(row, [*kept, asked.app], now)
+            found.append(TokenLeftBehind(row.token_id, row.name, row.apps, remedy))
+    return tuple(found)
 
 
 async def _let_ledgers_go(store: StateStore) -> None:

@@ -12,7 +12,11 @@ import msgspec
 from ..config import MEMORY, load_configuration
 from ..core.alert_groups import summarize_groups
 from ..core.alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
+from ..core.apps import follow_renames
+from ..core.lease import read_process_about
 from ..declare.steps import Agent
+from ..events import read_events_to_show
+from ..events.store import AppRenamed
 from ..explain.agents import diagnose_breakers, diagnose_limits
 from ..explain.convoys import effective_policy, gap_deadline, standing_since
 from ..explain.doctor import (
@@ -36,7 +40,8 @@ from ..explain.schedules import diagnose_schedules
 from ..model import AlertRow, Instant
 from ..runtime.settings import HTTP
 from ..store import open_store
-from ..store.contract import ConvoyLoaded
+from ..store.contract import ConvoyLoaded, Survey
+from ..store.engine.batch import STORE_STREAM
 from ..store.quarantine import UNREADABLE
 from ..store.readable import faults_of
 from ..store.state_store import StateStore
@@ -133,10 +138,10 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
         Instant(time.time_ns() // 1_000),
     )
     rows = diagnose_unreadable_rows(await store.list_unreadable(UNREADABLE_MAX))
-    return [*found, *rows, *leader, *breakers, *limits, *attempts, *schedules, *await _diagnose_http(store)]
+    return [*found, *rows, *leader, *breakers, *limits, *attempts, *schedules, *await _diagnose_http(store, survey)]
 
 
-async def _diagnose_http(store: StateStore) -> list[Finding]:
+async def _diagnose_http(store: StateStore, survey: Survey) -> list[Finding]:
     settings = load_configuration()
     address = diagnose_address(
         settings.http_host,
@@ -144,7 +149,21 @@ async def _diagnose_http(store: StateStore) -> list[Finding]:
         behind_proxy=settings.http_behind_proxy,
         unix_socket=settings.http_unix_socket,
     )
-    return [*diagnose_tokens(await store.list_tokens(), store.now(), serves=HTTP in settings.roles), *address]
+    tokens = await store.list_tokens()
+    names = await _read_new_names(store, survey, {app for token in tokens for app in token.apps})
+    return [*diagnose_tokens(tokens, survey.now, serves=HTTP in settings.roles, names=names), *address]
+
+
+async def _read_new_names(store: StateStore, survey: Survey, apps: set[str]) -> dict[str, str]:
+    """Read the new names of those of these Apps that were renamed. One that runs under its old name was renamed back."""
+    alive = {read_process_about(process).app for process in survey.processes if process.lease_until > survey.now}
+    asked = apps - alive
+    if not asked:
+        return {}
+    renames: list[tuple[str, str]] = []
+    async for row in store.history(STORE_STREAM):
+        renames += [(one.from_app, one.app) for one in read_events_to_show(row) if isinstance(one, AppRenamed)]
+    return {old: new for old, new in follow_renames(renames).items() if old in asked}
 
 
 async def _find_stopped_convoys(store: StateStore) -> list[StoppedConvoys]:

@@ -60,6 +60,19 @@ def assign_app(command: AssignApp, rows: Rows, now: Instant) -> Change | Refused
     return writer.change()
 
 
+def follow_renames(renames: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return by its old name what each renamed App is called now.
+
+    Args:
+        renames: old and new names, in the order of the renames.
+    """
+    names: dict[str, str] = {}
+    for old, new in renames:
+        names = {before: new if known == old else known for before, known in names.items() if before != new}
+        names[old] = new
+    return names
+
+
 OLDER_RELEASE = "were kept by a release that did not record their App"
 
 

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -113,6 +113,12 @@ def judge_token(row: TokenRow | None, secret: str, now: Instant) -> TokenVerdict
     if row is None or not hmac.compare_digest(row.digest, compute_digest(secret)):
         return TokenVerdict.UNKNOWN
     return find_state(row, now)
+
+
+def list_left_behind(rows: Iterable[TokenRow], names: Mapping[str, str], now: Instant) -> list[TokenRow]:
+    """List the valid tokens that are restricted to an App by its old name alone. ``names``: new names by old ones."""
+    valid = [row for row in rows if find_state(row, now) is TokenVerdict.VALID]
+    return [row for row in valid if any(names.get(app, app) not in row.apps for app in row.apps)]
 
 
 def find_state(row: TokenRow, now: Instant) -> TokenVerdict:

@@ -1,10 +1,10 @@
 """Diagnoses a PostgreSQL server that holds a store: facts in, findings with their remedies out."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..core.alerts import describe_shared_row
-from ..core.tokens import TokenVerdict, find_state
+from ..core.tokens import TokenVerdict, find_state, list_left_behind
 from ..errors import UnreadableRow
 from ..inspection.facts import (
     BLOCKING_SECONDS_MAX,
@@ -20,7 +20,7 @@ from ..model.processes import LeaderSurvey
 from ..model.tokens import TokenRow
 from ..store.contract import Survey
 from ..system.loopback import is_loopback
-from ..text.escaping import one_line
+from ..text.escaping import one_line, shell_argument, shell_word
 from ..text.format import format_bytes, format_count, format_count_with_verb, format_duration, format_instant_and_age
 from .doctor import NAMES_SHOWN_MAX, Finding
 from .liveness import LiveProcesses
@@ -77,8 +77,46 @@ def diagnose_unreadable_rows(errors: Sequence[UnreadableRow]) -> list[Finding]:
 EXPIRES_SOON_SECONDS = 7 * 86_400.0  # time enough to give the holder another one
 
 
-def diagnose_tokens(rows: Sequence[TokenRow], now: Instant, *, serves: bool) -> list[Finding]:
-    """Diagnose the tokens of a store. ``serves``: the settings here name the role http."""
+def diagnose_tokens(
+    rows: Sequence[TokenRow], now: Instant, *, serves: bool, names: Mapping[str, str] | None = None
+) -> list[Finding]:
+    """Diagnose the tokens of a store.
+
+    Args:
+        serves: the settings here name the role http.
+        names: of renamed Apps the new names, by the old ones.
+    """
+    return [*_diagnose_tokens_left_behind(rows, names or {}, now), *_diagnose_validity(rows, now, serves=serves)]
+
+
+def _diagnose_tokens_left_behind(rows: Sequence[TokenRow], names: Mapping[str, str], now: Instant) -> list[Finding]:
+    left = list_left_behind(rows, names, now)
+    found: list[Finding] = []
+    for row in left[:NAMES_SHOWN_MAX]:
+        renamed = ", ".join(f"App {app!r}, which is now App {names[app]!r}" for app in row.apps if app in names)
+        says = f"token {row.token_id} of {one_line(row.name)} is restricted to {renamed}: it reaches no task of the new name"
+        apps = tuple(dict.fromkeys(names.get(app, app) for app in row.apps))
+        found.append(Finding("care", "tokens", says, format_replacement(row, apps, now)))
+    if more := len(left) - len(found):
+        says = f"{format_count(more, 'more token')} restricted to an App that was renamed"
+        found.append(Finding("care", "tokens", says, "arriero token list"))
+    return found
+
+
+def format_replacement(row: TokenRow, apps: Iterable[str], now: Instant) -> str:
+    """Format the commands that replace a token by one that is alike and restricted to other Apps."""
+    words = [f"--scope {shell_word(scope)}" for scope in row.scopes]
+    words += [f"--app {shell_word(app)}" for app in apps]
+    words += [f"--workflow {shell_word(workflow)}" for workflow in row.workflows]
+    if row.open_tasks_max is not None:
+        words.append(f"--open-tasks-max {row.open_tasks_max}")
+    if row.expires_at is not None:
+        words.append(f"--expires-in {max(round(seconds_between(now, row.expires_at)), 1)}s")
+    create = f"arriero token create {' '.join(words)} {shell_argument(row.name)}"
+    return f"{create}; give it to its holder, then: arriero token revoke {row.token_id} --reason TEXT"
+
+
+def _diagnose_validity(rows: Sequence[TokenRow], now: Instant, *, serves: bool) -> list[Finding]:
     valid = [row for row in rows if find_state(row, now) is TokenVerdict.VALID]
     if not valid:
         if not serves and not rows:

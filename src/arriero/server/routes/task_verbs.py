@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ...client.app_assignment import Assignment, assign
+from ...client.app_assignment import Assignment, TokenLeftBehind, assign
 from ...client.json_payloads import build_verb_fields
 from ...client.session import Session
 from ...client.task_shapes import StandingTask, load_standing_task
@@ -399,14 +399,20 @@ class AssignAppRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     dry_run: bool = False
 
 
-class AssignAppAnswer(msgspec.Struct, frozen=True):
-    """``workflows``: how many tasks of each were given to the App (of a dry run: would be)."""
+class AssignAppAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of an assignment.
+
+    Args:
+        workflows: how many tasks of each were given to the App (of a dry run: would be).
+        tokens: that do not reach these tasks any more; left out if there are none.
+    """
 
     app: str
     from_app: str
     dry_run: bool
     workflows: dict[str, int]
     refused: tuple[RefusedTask, ...]
+    tokens: tuple[TokenLeftBehind, ...] = ()
 
 
 @task_verbs.operation(
@@ -417,7 +423,22 @@ class AssignAppAnswer(msgspec.Struct, frozen=True):
     body=AssignAppRequest,
     problems=(TASK_UNKNOWN,),
     examples={"rename": {"app": "shop", "from_app": "old-shop", "reason": "it was renamed", "dry_run": True}},
-    answer_example={"app": "shop", "from_app": "old-shop", "dry_run": True, "workflows": {"fulfil": 7}, "refused": []},
+    answer_example={
+        "app": "shop",
+        "from_app": "old-shop",
+        "dry_run": True,
+        "workflows": {"fulfil": 7},
+        "refused": [],
+        "tokens": [
+            {
+                "id": "0123456789abcdef",
+                "name": "partner",
+                "apps": ["old-shop"],
+                "remedy": "arriero token create --scope read --app shop partner; give it to its holder, then: arriero token revoke"
+                " 0123456789abcdef --reason TEXT",
+            }
+        ],
+    },
 )
 async def assign_app(call: Call) -> AssignAppAnswer:
     wanted = call.read(AssignAppRequest)
@@ -430,4 +451,4 @@ async def assign_app(call: Call) -> AssignAppAnswer:
     )
     found = await assign(call.session, asked, by=call.caller.name, reason=wanted.reason, dry_run=wanted.dry_run)
     refused = tuple(RefusedTask(task_id, reason) for task_id, reason in found.refused)
-    return AssignAppAnswer(asked.app, asked.from_app, wanted.dry_run, found.workflows, refused)
+    return AssignAppAnswer(asked.app, asked.from_app, wanted.dry_run, found.workflows, refused, found.tokens)
