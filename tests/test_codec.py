@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero import Agent, App, Attempt, DefinitionError, InvalidInput, Permanent, StepError, Transient, Undo, workflow
+from arriero import Agent, App, Attempt, DefinitionError, InvalidInput, Permanent, StepError, Transient, workflow
 from arriero.declare.signature import Signature
 from arriero.errors import RETRY_AFTER_SECONDS_MAX
 from arriero.payloads.codec import (
@@ -351,37 +351,12 @@ def test_a_type_that_cannot_be_read_back_is_refused_where_it_is_declared(of: Any
     for name in ("value", "return"):
         flow.__annotations__ = {"value": Any, "return": Any, name: of}
         with pytest.raises(DefinitionError, match=r"of flow|flow: .* cannot be read back from JSON: use Any"):
-            Signature(flow, "workflow flow", given=0)
+            Signature(flow, "workflow flow")
 
 
 def test_types_that_say_themselves_how_they_are_read_are_taken() -> None:
     @workflow
     async def flow(one: Customer, many: dict[str, list[Customer]], any_: Any, bare: list) -> None: ...  # type: ignore[type-arg]
-
-
-@pytest.mark.parametrize("of", [int, str, dict[str, int], Customer])
-def test_a_first_parameter_that_is_no_attempt_is_refused_where_it_is_declared(of: Any) -> None:
-    async def charge(amount: Any) -> None: ...
-
-    charge.__annotations__["amount"] = of
-    with pytest.raises(DefinitionError, match=r"its first parameter amount is an? \w+; .*like `attempt: Attempt`"):
-        Agent("a").step(charge)
-
-
-def test_a_first_parameter_without_a_type_is_told_where_it_is_called_as_an_argument() -> None:
-    async def charge(amount): ...  # type: ignore[no-untyped-def]
-
-    with pytest.raises(InvalidInput, match="takes 0 positional arguments after amount, which takes the Attempt"):
-        Agent("a").step(charge)(1)
-
-
-def test_what_stands_for_an_attempt_is_taken_as_the_first_parameter() -> None:
-    for number, of in enumerate((Attempt, Attempt | None, object, Any, Undo[int])):
-
-        async def charge(attempt: Any, amount: int) -> None: ...
-
-        charge.__annotations__["attempt"] = of
-        Agent("a").step(name=f"charge {number}")(charge)(1)
 
 
 def test_types_of_a_function_resolve_inside_of_it() -> None:

@@ -499,7 +499,7 @@ async def test_checkpoints_and_the_state_of_convoys_refuse_what_is_not_read_back
 def test_another_text_of_the_same_arguments_is_no_disagreement() -> None:
     def flow(parcel: Parcel, order: Order) -> None: ...
 
-    signature = Signature(flow, "workflow flow", given=0)
+    signature = Signature(flow, "workflow flow")
     asked = signature.bind((Parcel(labels={"a", "b"}), Order("o", {Line("x")})), {})
     older = '{"order":{"id":"o","lines":[{"article":"x"}]},"parcel":{"labels":["b","a"]}}'
     assert signature.mean_same(older, asked)

@@ -7,7 +7,7 @@ A file makes its services fail: while `bank-is-silent` is there nobody knows whe
 from pathlib import Path
 from threading import Event
 
-from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, Transient, Undo, workflow
+from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, Transient, workflow
 
 payments = Agent("payments")
 stock = Agent("stock")
@@ -21,12 +21,12 @@ def reserve(attempt: Attempt, order: str) -> str:
 
 
 @reserve.compensation
-def release(undo: Undo[str], order: str) -> None:
+def release(order: str) -> None:
     pass
 
 
 @payments.step(retry=Retry(tries=1), supervision=Supervision(attempts=1, then="hold"))  # then a person decides
-def charge(attempt: Attempt, card: str, pence: int) -> str:
+def charge(card: str, pence: int) -> str:
     if Path("bank-is-silent").exists():
         raise TimeoutError("the bank did not answer")  # it may have happened
     if card == "expired":
@@ -35,13 +35,13 @@ def charge(attempt: Attempt, card: str, pence: int) -> str:
 
 
 @charge.compensation(retry=Retry(tries=1), supervision=Supervision(attempts=1))
-def refund(undo: Undo[str], card: str, pence: int) -> None:
+def refund(card: str, pence: int) -> None:
     if Path("refunds-are-down").exists():
         raise Transient("the bank takes no refunds now")
 
 
 @stock.step(pivot=True)
-def ship(attempt: Attempt, order: str) -> str:
+def ship(order: str) -> str:
     return f"parcel-{order}"
 
 

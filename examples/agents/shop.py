@@ -1,6 +1,6 @@
 """An order workflow whose Agents are programs in other languages: payments in TypeScript, shipping in sh and curl."""
 
-from arriero import Agent, App, Attempt, Supervision, Undo, workflow
+from arriero import Agent, App, Supervision, workflow
 
 PATIENT = Supervision(attempts=20, rounds=2)
 
@@ -8,19 +8,19 @@ payments, shipping = Agent("payments"), Agent("shipping")
 
 
 @payments.step(remote=True, complete_within=5, supervision=PATIENT)
-def charge(attempt: Attempt, order: str, cents: int) -> str: ...  # type: ignore[empty-body]
+def charge(order: str, cents: int) -> str: ...  # type: ignore[empty-body]
 
 
 @charge.compensation(complete_within=5, supervision=PATIENT)
-def refund(undo: Undo[str], order: str, cents: int) -> None: ...
+def refund(order: str, cents: int) -> None: ...
 
 
 @shipping.step(remote=True, complete_within=5, supervision=PATIENT)
-def book(attempt: Attempt, order: str, grams: int) -> str: ...  # type: ignore[empty-body]
+def book(order: str, grams: int) -> str: ...  # type: ignore[empty-body]
 
 
 @book.compensation(complete_within=5, supervision=PATIENT)
-def cancel(undo: Undo[str], order: str, grams: int) -> None: ...
+def cancel(order: str, grams: int) -> None: ...
 
 
 @workflow

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import arriero
-from arriero import Agent, App, Attempt, ConvoyPolicy, Permanent, Supervision, workflow
+from arriero import Agent, App, ConvoyPolicy, Permanent, Supervision, workflow
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ accounts = Agent("accounts")
 
 
 @accounts.step(supervision=Supervision(attempts=1, then="hold"))  # refused for good: a person decides
-def book(attempt: Attempt, till: str, number: int, article: str, pence: int) -> None:
+def book(till: str, number: int, article: str, pence: int) -> None:
     if article == "?":
         raise Permanent("no such article", code="no_such_article")
     booked.append((till, number))

@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator
 
-from arriero import Agent, App, Attempt, Permanent, Undo, workflow
+from arriero import Agent, App, Permanent, Undo, workflow
 from arriero.http import AsyncClient
 
 PAYMENTS = os.environ.get("SHOP_PAYMENTS", "http://localhost:8001")  # python -m examples.payment_service prints its own
@@ -24,7 +24,7 @@ async def ask_payments() -> None:
 
 
 @payments.step
-async def charge(attempt: Attempt, order_id: str, pence: int) -> str:
+async def charge(order_id: str, pence: int) -> str:
     answer = await client().post("/charges", json={"order": order_id, "pence": pence})
     return str(answer.json()["receipt"])
 
@@ -36,7 +36,7 @@ async def refund(undo: Undo[str], order_id: str, pence: int) -> None:
 
 
 @stock.step
-async def reserve(attempt: Attempt, pieces: int) -> None:
+async def reserve(pieces: int) -> None:
     if pieces > 10:
         raise Permanent(f"the warehouse has no {pieces} pieces", public="out of stock")
 

@@ -44,12 +44,12 @@ stock = Agent("stock")
 
 
 @stock.step
-def reserve(attempt: Attempt, order: str) -> str:
+def reserve(order: str) -> str:
     return f"shelf-{order}"
 
 
 @reserve.compensation
-def release(undo: Undo[str], order: str) -> None:
+def release(order: str) -> None:
     return
 
 
@@ -64,7 +64,7 @@ def refund(undo: Undo[str], card: str, pence: int) -> None:
 
 
 @stock.step
-def pack(attempt: Attempt, order: str) -> str:
+def pack(order: str) -> str:
     return f"parcel-{order}"
 
 

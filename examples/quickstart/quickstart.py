@@ -26,7 +26,7 @@ async def refund(undo: Undo[str], order: Order) -> None:
 
 
 @stock.step  # plain functions are steps too
-def reserve(attempt: Attempt, order: Order) -> None:
+def reserve(order: Order) -> None:
     if order.pieces > 10:
         raise Permanent("out of stock")
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from arriero import Agent, App, Attempt, UnknownTask, testing, workflow
+from arriero import Agent, App, UnknownTask, testing, workflow
 
 MADRID = "Europe/Madrid"
 START = datetime(2026, 12, 31, 23, 0, tzinfo=UTC)  # when 2027 begins in Madrid
@@ -22,7 +22,7 @@ press = Agent("press")
 
 
 @press.step(effect_free=True)
-async def write(attempt: Attempt, kind: str) -> str:
+async def write(kind: str) -> str:
     return f"report of {kind}"
 
 

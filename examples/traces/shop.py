@@ -14,7 +14,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
-from arriero import Agent, App, Attempt, Permanent, Retry, Transient, Undo, workflow
+from arriero import Agent, App, Attempt, Permanent, Retry, Transient, workflow
 
 stock = Agent("stock")
 bank = Agent("bank")
@@ -30,12 +30,12 @@ async def reserve(attempt: Attempt, order: str) -> str:
 
 
 @reserve.compensation
-async def release(undo: Undo[str], order: str) -> None:
+async def release(order: str) -> None:
     pass
 
 
 @bank.step(effect_free=True)
-async def charge(attempt: Attempt, order: str) -> str:
+async def charge(order: str) -> str:
     raise Permanent("declined")
 
 

@@ -14,10 +14,28 @@ from .client.task_view import FailureView, StepView, TaskView
 from .client.tasks import Tasks
 from .declare.attempt import Attempt, Undo
 from .declare.compensation import CompensationDecorator
-from .declare.context import convoy_state, keep_convoy_state, now, random, sleep, uuid
+from .declare.context import (
+    convoy_state,
+    current_attempt,
+    current_undo,
+    keep_convoy_state,
+    now,
+    random,
+    sleep,
+    uuid,
+)
 from .declare.limits import Concurrent, Rate
 from .declare.resources import Resource
-from .declare.steps import Agent, AsyncStep, Step, StepCall, StepDecorator, SyncStep
+from .declare.steps import (
+    Agent,
+    AsyncStep,
+    AsyncStepWithoutAttempt,
+    Step,
+    StepCall,
+    StepDecorator,
+    SyncStep,
+    SyncStepWithoutAttempt,
+)
 from .declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, workflow
 from .errors import (
     AgentRequestRefused,
@@ -104,6 +122,7 @@ __all__ = [
     "ApprovalNeeded",
     "ArrieroError",
     "AsyncStep",
+    "AsyncStepWithoutAttempt",
     "Attempt",
     "AttemptOver",
     "Breaker",
@@ -154,6 +173,7 @@ __all__ = [
     "SyncApp",
     "SyncConvoy",
     "SyncStep",
+    "SyncStepWithoutAttempt",
     "SyncTask",
     "SyncTasks",
     "Task",
@@ -176,6 +196,8 @@ __all__ = [
     "WorkflowDecorator",
     "connect",
     "convoy_state",
+    "current_attempt",
+    "current_undo",
     "guarded",
     "guarded_sync",
     "idempotent",

@@ -280,16 +280,6 @@ def test_parameters_without_a_name_of_their_own_are_refused() -> None:
     assert "many" not in remote.steps
 
 
-def test_a_step_must_take_its_attempt() -> None:
-    def nothing() -> None: ...
-
-    def by_name(*, attempt: Attempt) -> None: ...
-
-    for function in (nothing, by_name):
-        with pytest.raises(DefinitionError, match="the first parameter must take what arriero gives it"):
-            remote.step(function)  # type: ignore[call-overload]
-
-
 def test_a_workflow_must_be_async() -> None:
     def flow() -> None: ...
 

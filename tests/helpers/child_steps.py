@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, Transient, workflow
+from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, Transient, current_attempt, workflow
 
 ONCE: dict[str, Any] = {"run_in": "process", "retry": Retry(tries=1)}
 TWICE = Supervision(attempts=2)
@@ -78,6 +78,15 @@ def wait_for_news(attempt: Attempt, folder: str) -> list[int]:
     program.terminate()
     os.kill(forked, signal.SIGTERM)
     return [program.wait(), os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])]
+
+
+def find_key() -> str:
+    return current_attempt().idempotency_key
+
+
+@child.step(complete_within=20, **ONCE)
+def find_key_below(prefix: str) -> str:
+    return prefix + find_key()
 
 
 @workflow

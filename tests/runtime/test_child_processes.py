@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from child_steps import WORKFLOWS, Parcel, child, fail_one, hang_for_long, hang_once, wait_until_news, weigh_one
+from child_steps import (
+    WORKFLOWS,
+    Parcel,
+    child,
+    fail_one,
+    find_key_below,
+    hang_for_long,
+    hang_once,
+    wait_until_news,
+    weigh_one,
+)
 from runtime_world import Machine, eventually, session_of, within
 
 from arriero import Agent, App, Attempt, DefinitionError, TaskFailed, testing
@@ -46,6 +56,15 @@ async def test_arguments_result_time_and_checkpoint_cross_over(machine: Machine)
     assert step.checkpoint == {"weighed": "p-1"}
     assert len(await machine.events("attempt.extended")) == 1
     await machine.check()
+
+
+async def test_a_child_without_a_parameter_for_it_finds_its_attempt(machine: Machine) -> None:
+    app = machine.app([child], WORKFLOWS)
+    async with app.running():
+        task = await app.submit(find_key_below("key "))
+        found = await within(task.result())
+        (step,) = (await task.view()).steps
+    assert found == f"key {step.idempotency_key}"
 
 
 @pytest.mark.parametrize(

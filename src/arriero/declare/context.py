@@ -1,13 +1,17 @@
-"""Functions that workflow code may call besides its steps. All their results are recorded, or follow from the record."""
+"""Functions that the user's code finds its surroundings by: workflow code, and below them what steps call.
+
+The results of those for workflow code are recorded, or follow from the record.
+"""
 
 import random as random_module
 import uuid as uuid_module
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ..errors import ArrieroError
+from ..errors import ArrieroError, AttemptOver
 from ..model.policies import Duration, seconds
 from ..payloads.codec import decoder, encode_untyped
+from .attempt import Attempt, Undo, current_try
 from .workflow_run import WorkflowRun, current_run
 
 T = TypeVar("T")
@@ -71,3 +75,45 @@ def keep_convoy_state(value: Any) -> None:
     Raises: InvalidInput - it cannot be recorded.
     """
     _run("arriero.keep_convoy_state").keep_convoy_state(encode_untyped(value, "the convoy's state"))
+
+
+def current_attempt() -> Attempt:
+    """The attempt whose code is running: of a step, or of a compensation, whose ``Undo`` it is.
+
+    It works in the function of a step and in all that it calls: async code, its asyncio tasks, ``asyncio.to_thread``, and child
+    processes of ``run_in="process"``. A thread that the step itself starts needs a copy of the context.
+
+    Raises: ArrieroError - no attempt runs here; AttemptOver - its call has ended, and this code has outlived it.
+    """
+    return _find_attempt("arriero.current_attempt")
+
+
+def current_undo() -> Undo[Any]:
+    """The undo whose compensation is running, as ``current_attempt``.
+
+    Raises: ArrieroError - no compensation runs here; AttemptOver - its call has ended, and this code has outlived it.
+    """
+    found = _find_attempt("arriero.current_undo")
+    if not isinstance(found, Undo):
+        raise ArrieroError(
+            f"arriero.current_undo: step {found.step} runs here and no compensation: call arriero.current_attempt()"
+        )
+    return found
+
+
+def _find_attempt(what: str) -> Attempt:
+    if current_run() is not None:
+        raise ArrieroError(
+            f"{what} works only inside a step: workflow code has no attempt; call it in the step's function"
+        )
+    step_try = current_try.get()
+    if step_try is None:
+        raise ArrieroError(
+            f"{what} works only inside a step or a compensation. In a thread that the step started, run the function by"
+            " contextvars.copy_context().run, or use asyncio.to_thread. In a test, use `with testing.current(testing.attempt()):`"
+        )
+    if step_try.is_over:
+        raise AttemptOver(
+            f"{what}: the attempt of step {step_try.attempt.step} has ended: nothing that this code does counts"
+        )
+    return step_try.attempt

@@ -8,6 +8,7 @@ import msgspec
 
 from ..errors import DefinitionError
 from ..model.policies import Duration, seconds
+from .signature import read_signature
 
 COMPLETE_WITHIN = 5.0  # seconds of a probe: a service that is well answers a health check much sooner
 COMPLETE_WITHIN_MAX = 300.0  # seconds: nobody else probes meanwhile
@@ -36,7 +37,7 @@ class Probe:
         name = getattr(function, "__qualname__", repr(function))
         wanted = "one parameter, the name of the part that is asked" if takes_target else "no parameters"
         try:
-            inspect.signature(function).bind(*([""] if takes_target else []))
+            read_signature(function).bind(*([""] if takes_target else []))
         except (TypeError, ValueError) as error:
             why = "it has a breaker_key" if takes_target else "it has no breaker_key"
             raise DefinitionError(f"Agent {agent}: its probe {name} must take {wanted}, because {why}") from error

@@ -2,6 +2,8 @@
 
 import contextlib
 import inspect
+import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -12,11 +14,12 @@ import msgspec
 from ..errors import DefinitionError, InvalidInput
 from ..payloads import codec
 from ..payloads.payload_types import find_unwritable, may_hold_unsortable_set
-from ..payloads.plain_values import add_article, fill_in_defaults
+from ..payloads.plain_values import fill_in_defaults
 from ..payloads.round_trip import Check, build_check
-from .attempt import Attempt
+from .attempt import Attempt, Undo
 
 _ABSENT = msgspec.UNSET
+_NAMED = re.compile(r"(?:\w+\.)*(?:Attempt|Undo)(?:\[.*\])?")  # of a type that cannot be imported where it stands
 
 
 class Signature:
@@ -25,26 +28,33 @@ class Signature:
     Args:
         function: with named parameters only.
         what: for errors, for example ``step charge``.
-        given: how many leading parameters arriero fills in itself (the Attempt).
+        is_given: whether arriero gives the first parameter itself, the Attempt or the Undo.
+        may_be_given: whether there is one to give: not in a workflow.
     Types are resolved at definition; names that are not defined yet are resolved at first use.
     """
 
     def __init__(
-        self, function: Callable[..., Any], what: str, *, given: int, scope: Mapping[str, Any] | None = None
+        self,
+        function: Callable[..., Any],
+        what: str,
+        *,
+        is_given: bool = False,
+        may_be_given: bool = False,
+        scope: Mapping[str, Any] | None = None,
     ) -> None:
         self.function = function
         self.what = what
+        self.is_given = is_given
+        self._may_be_given = may_be_given
         self._scope = scope
-        parameters = list(inspect.signature(function).parameters.values())
-        if any(p.kind is p.KEYWORD_ONLY for p in parameters[:given]) or len(parameters) < given:
-            raise DefinitionError(f"{what}: the first parameter must take what arriero gives it (an Attempt or Undo)")
+        parameters = list(read_signature(function).parameters.values())
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise DefinitionError(
                     f"{what}: *{parameter.name} has no name for each value; give every parameter a name"
                 )
-        self._first = parameters[0].name if given else ""
-        self._parameters = parameters[given:]
+        self._first = parameters[0].name if is_given else ""
+        self._parameters = parameters[is_given:]
         self._positional = tuple(p.name for p in self._parameters if p.kind is not p.KEYWORD_ONLY)
         self._positional_only = tuple(p.name for p in self._parameters if p.kind is p.POSITIONAL_ONLY)
         self._names = frozenset(p.name for p in self._parameters)
@@ -63,14 +73,18 @@ class Signature:
     def _resolve(self) -> None:
         scope = dict(self._scope) if self._scope else None
         try:
-            hints = typing.get_type_hints(self.function, localns=scope, include_extras=True)
+            hints = (
+                resolve_arguments(self.function, self._first, scope)
+                if self.is_given
+                else typing.get_type_hints(self.function, localns=scope, include_extras=True)
+            )
         except (TypeError, AttributeError, SyntaxError) as error:
             raise DefinitionError(f"{self.what}: a type cannot be read: {error}") from error
-        self._refuse_no_attempt(hints.get(self._first, Any))
         self._hints = hints
         fields: list[Any] = []
         for parameter in self._parameters:
             of = hints.get(parameter.name, Any)
+            refuse_misplaced(self.what, parameter.name, of, gives=self._may_be_given)
             codec.decoder(of, f"{self.what}: parameter {parameter.name}")  # one by one, so that the culprit is named
             fields.append((parameter.name, of | msgspec.UnsetType if of is not Any else Any, _ABSENT))
             self._checks[parameter.name] = build_check(of)
@@ -83,19 +97,6 @@ class Signature:
             raise DefinitionError(f"{self.what}: result: {why}")
         self._check_result = build_check(of)
         self._result_needs_sorting = may_hold_unsortable_set(of)
-
-    def _refuse_no_attempt(self, of: Any) -> None:
-        """Refuse a first parameter that arriero cannot give. Raises DefinitionError."""
-        of = typing.get_origin(of) or of
-        if not self._first or of in (Any, types.UnionType) or not isinstance(of, type):
-            return
-        if getattr(of, "_is_protocol", False):  # what only looks like an Attempt
-            return
-        if not issubclass(of, Attempt) and not issubclass(Attempt, of):
-            raise DefinitionError(
-                f"{self.what}: its first parameter {self._first} is {add_article(of.__qualname__)}; it must take what arriero"
-                f" gives it, like `attempt: Attempt` (of a compensation `undo: Undo`), with {self._first} after it"
-            )
 
     def _resolve_late(self) -> None:
         try:
@@ -131,8 +132,17 @@ class Signature:
                 raise InvalidInput(f"{self.what}: {name} was given twice")
             values[name] = value
         if missing := self._required - values.keys():
-            raise InvalidInput(f"{self.what}: missing {', '.join(sorted(missing))}")
+            if self._hints is None:
+                self._resolve_late()  # a first parameter whose type is not known here may be meant as the Attempt
+            raise InvalidInput(f"{self.what}: missing {', '.join(sorted(missing))}{self._explain_untyped_first()}")
         return self._encode_arguments(values)
+
+    def _explain_untyped_first(self) -> str:
+        """Say to whom an argument is missing why: up to release 0.4 a first parameter without a type got the Attempt."""
+        first = next(iter(self._parameters), None)
+        if not self._may_be_given or self.is_given or first is None or first.annotation is not first.empty:
+            return ""
+        return f"; arriero gives {first.name} an Attempt only if it is annotated so: `{first.name}: Attempt`"
 
     def _encode_arguments(self, values: Mapping[str, Any]) -> str:
         if self._hints is None:
@@ -190,10 +200,14 @@ class Signature:
         self._resolve_late()
         return self.result(text)
 
-    def call(self, given: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
-        """Call the function with what arriero gives and the decoded arguments."""
+    def list_names(self) -> list[str]:
+        """Names of the arguments, in order."""
+        return [parameter.name for parameter in self._parameters]
+
+    def call(self, given: object, arguments: dict[str, Any]) -> Any:
+        """Call the function with the decoded arguments, and with what arriero gives if it takes that."""
         positional = [arguments.pop(name) for name in self._positional_only if name in arguments]
-        return self.function(*given, *positional, **arguments)
+        return self.function(*([given] if self.is_given else ()), *positional, **arguments)
 
     def encode_result(self, value: Any) -> str:
         """The result as JSON text, proved to fit the declared type. Raises InvalidInput."""
@@ -205,3 +219,119 @@ class Signature:
         if self._check_result is not None:
             codec.refuse_difference(what, self._check_result, value, back)
         return text
+
+
+# --- the first parameter, which arriero may give
+def read_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Read the parameters of a function. A type that is defined further down stays a forward reference."""
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)
+
+
+def takes_given(
+    function: Callable[..., Any], what: str, gives: type[Attempt], scope: Mapping[str, Any] | None = None
+) -> bool:
+    """Returns True if the first parameter of a function is annotated ``gives``, or as what stands for it.
+
+    Args:
+        what: for errors, for example ``step charge``.
+        gives: Attempt, or Undo for a compensation.
+        scope: names where the function is defined.
+    Raises: DefinitionError - its type is another one that only arriero makes, or it has none and is named like an attempt.
+    """
+    first = next(iter(read_signature(function).parameters.values()), None)
+    if first is None:
+        return False
+    if first.annotation is first.empty:
+        if first.name in ("attempt", "undo"):
+            raise DefinitionError(
+                f"{what}: its first parameter {first.name} has no type: write `{first.name}: {gives.__name__}` if arriero gives"
+                " it, or its own type if it is an argument"
+            )
+        return False
+    of = _resolve(first.annotation, function, scope)
+    if not _accepts(of):
+        return False
+    if first.kind is first.KEYWORD_ONLY:
+        raise DefinitionError(
+            f"{what}: {first.name} is keyword-only; the first parameter must take what arriero gives it by place: write it"
+            " before the `*`"
+        )
+    classes = [one for one in _list_classes(of) if issubclass(one, Attempt)]
+    if classes and not any(issubclass(gives, one) for one in classes):
+        raise DefinitionError(
+            f"{what}: its first parameter {first.name} is typed {classes[0].__name__}; a step gets an Attempt, and a"
+            f" compensation an Undo: write `{first.name}: {gives.__name__}`"
+        )
+    return True
+
+
+def refuse_misplaced(what: str, name: str, of: Any, *, gives: bool) -> None:
+    """Refuse an Attempt among the arguments of a call. ``gives``: whether arriero gives the function one. Raises DefinitionError."""
+    if any(issubclass(one, Attempt) for one in _list_classes(of)):
+        remedy = (
+            "make it the first parameter"
+            if gives
+            else "workflow code has none: take it in the steps, as their first parameter"
+        )
+        raise DefinitionError(f"{what}: parameter {name} is an Attempt, which no caller can give: {remedy}")
+
+
+def resolve_arguments(function: Callable[..., Any], first: str, scope: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Resolve the types of a function but that of its first parameter, which may be importable by type checkers alone."""
+
+    def holder() -> None: ...
+
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format, get_annotations
+
+        annotations = get_annotations(function, format=Format.FORWARDREF)
+    else:
+        annotations = function.__annotations__
+    holder.__annotations__ = {name: of for name, of in annotations.items() if name != first}
+    return _get_hints(holder, function, scope)
+
+
+def _resolve(annotation: Any, function: Callable[..., Any], scope: Mapping[str, Any] | None) -> Any:
+    """Resolve one type. If it cannot be resolved here, its text says whether it is an Attempt."""
+
+    def holder() -> None: ...
+
+    holder.__annotations__ = {"first": annotation}
+    try:
+        return _get_hints(holder, function, scope)["first"]
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        text = annotation if isinstance(annotation, str) else getattr(annotation, "__forward_arg__", "")
+        if not _NAMED.fullmatch(text.strip("'\" ")):
+            return Any
+        return Undo if "Undo" in text.partition("[")[0] else Attempt
+
+
+def _get_hints(
+    holder: Callable[..., Any], function: Callable[..., Any], scope: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    return typing.get_type_hints(holder, globalns=names, localns=dict(scope) if scope else None, include_extras=True)
+
+
+def _list_classes(of: Any) -> list[type]:
+    """List the classes that a type names at its top: of a union all of them."""
+    origin = typing.get_origin(of)
+    if origin is typing.Annotated:
+        return _list_classes(typing.get_args(of)[0])
+    if origin in (typing.Union, types.UnionType):
+        return [one for member in typing.get_args(of) for one in _list_classes(member)]
+    if isinstance(of, typing.TypeVar):
+        return _list_classes(of.__bound__)
+    found = origin or of
+    return [found] if isinstance(found, type) else []
+
+
+def _accepts(typed: Any) -> bool:
+    """Returns True if a parameter of this type takes an Attempt: itself, ``object``, or a protocol that looks like it."""
+    return any(
+        issubclass(of, Attempt) or of is object or getattr(of, "_is_protocol", False) for of in _list_classes(typed)
+    )

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -10,12 +10,11 @@ import msgspec
 from ..errors import ArrieroError, DefinitionError, InvalidInput
 from ..model.policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_type
 from . import option_checks
+from .agent_parts import AgentParts
 from .attempt import Attempt, Undo
-from .compensation import Compensation, CompensationDecorator, check_parameters
+from .compensation import Compensation, CompensationDecorator
 from .declared import CallValue, Declared, caller_scope, check_name, choose_name
 from .limits import Limit, check_limits
-from .probe import COMPLETE_WITHIN as PROBE_WITHIN
-from .probe import Probe, check_may_have_probe, mark_probe
 from .remote import (
     PLACES_MAX,
     check_step_function,
@@ -25,8 +24,7 @@ from .remote import (
     refuse_mixture,
     refuse_options,
 )
-from .resources import Resource
-from .signature import Signature
+from .signature import Signature, takes_given
 from .step_options import (
     COMPLETE_WITHIN,
     DEFAULT_RETRY,
@@ -96,10 +94,10 @@ class StepCall(CallValue[R_co]):
     async def _run_call(self) -> R_co:
         run: WorkflowRun | None = getattr(asyncio._get_running_loop(), "workflow_run", None)  # steps are called often
         if run is None:
-            name = self.step.name
+            name, first = self.step.name, "attempt, " if self.step.signature.is_given else ""
             raise ArrieroError(
                 f"{name}(...) is a call value and runs only inside a workflow: await it there, submit it as a task with "
-                f"app.submit({name}(...)), or call {name}.function(attempt, ...) in a test"
+                f"app.submit({name}(...)), or call {name}.function({first}...) in a test"
             )
         if self._awaited_before:  # a second step unasked could be a second charge; a coroutine refuses that too
             raise ArrieroError(
@@ -118,14 +116,16 @@ class StepCall(CallValue[R_co]):
 
 
 class Step(Declared, Generic[P, R]):
-    """A step of an Agent. Calling it gives a call value, from all its arguments but the first, the Attempt."""
+    """A step of an Agent. Calling it gives a call value, from the arguments that arriero does not give (the Attempt)."""
 
     def __init__(
         self,
         function: Callable[..., Any],
         *,
         agent: "Agent",
-        name: str | None,
+        name: str,
+        scope: Mapping[str, Any],
+        takes_attempt: bool,
         policy: StepPolicy,
         supervision: Supervision | None,
         pivot: bool,
@@ -134,7 +134,7 @@ class Step(Declared, Generic[P, R]):
         run_in: RunIn,
         is_remote: bool = False,
     ) -> None:
-        self.name = choose_name(name, function, "a step")
+        self.name = name
         self.is_remote = is_remote
         self.agent = agent
         self.policy = policy
@@ -144,13 +144,13 @@ class Step(Declared, Generic[P, R]):
         self.interchangeable = interchangeable
         self.run_in = run_in
         self.is_async = inspect.iscoroutinefunction(function)
-        self.signature = Signature(function, f"step {self.name}", given=1, scope=caller_scope())
+        self.signature = Signature(function, f"step {name}", is_given=takes_attempt, may_be_given=True, scope=scope)
         self.undone_by: Compensation | None = None
         self._show_as(function)
         self._function = function
 
     @property
-    def function(self) -> Callable[Concatenate[Attempt, P], Any]:
+    def function(self) -> Callable[..., Any]:
         """The plain function, for tests."""
         return self._function
 
@@ -181,6 +181,10 @@ class Step(Declared, Generic[P, R]):
         self, fn: Callable[Concatenate[Undo[R], P], None], /
     ) -> Callable[Concatenate[Undo[R], P], None]: ...
     @overload
+    def compensation(self, fn: Callable[P, Coroutine[Any, Any, None]], /) -> Callable[P, Coroutine[Any, Any, None]]: ...
+    @overload
+    def compensation(self, fn: Callable[P, None], /) -> Callable[P, None]: ...
+    @overload
     def compensation(
         self,
         /,
@@ -200,9 +204,9 @@ class Step(Declared, Generic[P, R]):
         retry: Retry = DEFAULT_RETRY,
         supervision: Supervision = DEFAULT_SUPERVISION,
     ) -> Any:
-        """Declare how this step is undone: decorates a function whose first parameter is the ``Undo``.
+        """Declare how this step is undone: decorates a function that takes the step's own arguments.
 
-        arriero calls it, with the step's own arguments, also after a crash.
+        arriero calls it, also after a crash. If its first parameter is annotated ``Undo``, it gets that before the arguments.
 
         Args:
             fn: the function, async or plain.
@@ -227,10 +231,9 @@ class Step(Declared, Generic[P, R]):
                 raise DefinitionError(
                     f"step {self.name} has a compensation already: {self.undone_by.function.__qualname__}"
                 )
-            check_parameters(function, self.name, self._function)
             if self.is_remote:
                 refuse_body(function, f"compensation of {self.name}")
-            self.undone_by = Compensation(function, self.name, policy)
+            self.undone_by = Compensation(function, self.name, self.signature.list_names(), policy)
             return function
 
         return declare if fn is None else declare(fn)
@@ -241,7 +244,7 @@ class Step(Declared, Generic[P, R]):
 
 
 class AsyncStep(Step[P, R]):
-    """A step written as ``async def``."""
+    """A step written as ``async def`` that takes its Attempt."""
 
     @property
     def function(self) -> Callable[Concatenate[Attempt, P], Coroutine[Any, Any, R]]:
@@ -250,12 +253,46 @@ class AsyncStep(Step[P, R]):
 
 
 class SyncStep(Step[P, R]):
-    """A step written as a plain function; it runs in a thread."""
+    """A step written as a plain function that takes its Attempt; it runs in a thread."""
 
     @property
     def function(self) -> Callable[Concatenate[Attempt, P], R]:
         """The plain function, for tests."""
         return self._function
+
+
+class AsyncStepWithoutAttempt(Step[P, R]):
+    """A step written as ``async def`` that takes its arguments alone."""
+
+    @property
+    def function(self) -> Callable[P, Coroutine[Any, Any, R]]:
+        """The plain function, for tests."""
+        return self._function
+
+
+class SyncStepWithoutAttempt(Step[P, R]):
+    """A step written as a plain function that takes its arguments alone; it runs in a thread."""
+
+    @property
+    def function(self) -> Callable[P, R]:
+        """The plain function, for tests."""
+        return self._function
+
+
+STEP_KINDS: dict[tuple[bool, bool], type[Step[Any, Any]]] = {  # by: it is async, it takes its Attempt
+    (True, True): AsyncStep,
+    (False, True): SyncStep,
+    (True, False): AsyncStepWithoutAttempt,
+    (False, False): SyncStepWithoutAttempt,
+}
+
+
+def _build_step(function: Callable[..., Any], name: str | None, **options: Any) -> Step[Any, Any]:
+    """Build the step of a function. ``options``: what all its classes take. Raises DefinitionError."""
+    named, scope = choose_name(name, function, "a step"), caller_scope()
+    takes_attempt = takes_given(function, f"step {named}", Attempt, scope)
+    kind = STEP_KINDS[inspect.iscoroutinefunction(function), takes_attempt]
+    return kind(function, name=named, scope=scope, takes_attempt=takes_attempt, **options)
 
 
 class StepDecorator:
@@ -268,11 +305,15 @@ class StepDecorator:
     def __call__(self, fn: Callable[Concatenate[Attempt, P], Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]  # async first
     @overload
     def __call__(self, fn: Callable[Concatenate[Attempt, P], R], /) -> SyncStep[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStepWithoutAttempt[P, R]: ...  # type: ignore[overload-overlap]  # async first
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> SyncStepWithoutAttempt[P, R]: ...
     def __call__(self, fn: Any, /) -> Any:
         return self._declare(fn)
 
 
-class Agent:
+class Agent(AgentParts):
     """The object for one remote service: its steps, deadlines, limits and resources.
 
     Args:
@@ -308,6 +349,7 @@ class Agent:
         weight: float = 1.0,
         preference: int = 0,
     ) -> None:
+        super().__init__()
         self.name = check_name(name, "an Agent")
         self._is_bounded = max_in_flight is not None
         self.max_in_flight = option_checks.check_max_in_flight(name, max_in_flight)
@@ -323,13 +365,15 @@ class Agent:
         self.weight = option_checks.check_weight(name, weight)
         self.preference = option_checks.check_preference(name, preference)
         self.steps: dict[str, Step[Any, Any]] = {}
-        self.resources: list[Resource[Any]] = []
-        self.declared_probe: Probe | None = None
 
     @overload
     def step(self, fn: Callable[Concatenate[Attempt, P], Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]  # async first
     @overload
     def step(self, fn: Callable[Concatenate[Attempt, P], R], /) -> SyncStep[P, R]: ...
+    @overload
+    def step(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStepWithoutAttempt[P, R]: ...  # type: ignore[overload-overlap]  # async first
+    @overload
+    def step(self, fn: Callable[P, R], /) -> SyncStepWithoutAttempt[P, R]: ...
     @overload
     def step(
         self,
@@ -364,7 +408,7 @@ class Agent:
         run_in: RunIn = "thread",
         remote: bool = False,
     ) -> Any:
-        """Declare a step: decorates a function, async or plain, whose first parameter is the ``Attempt``.
+        """Declare a step: decorates a function, async or plain. It gets its ``Attempt`` if its first parameter is annotated so.
 
         With or without options: ``@agent.step`` and ``@agent.step(complete_within=10)``.
 
@@ -387,7 +431,7 @@ class Agent:
             remote: a program outside of Python carries the step out, so the function has no body. So are all steps of the Agent
                 then; see docs/how-to/agents-in-any-language.md.
         Returns: the step. Calling it in workflow code, without the Attempt, gives a call to await; ``step.function`` is the
-            plain function, for tests.
+            plain function, for tests. ``current_attempt()`` gives the Attempt anywhere below the function.
         Raises: DefinitionError - a name that is taken or unfit, a parameter that has no name or no JSON type, or an option
             that cannot work.
         """
@@ -399,12 +443,11 @@ class Agent:
 
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
             check_step_function(function, run_in, is_remote=remote)
-            kind = AsyncStep if inspect.iscoroutinefunction(function) else SyncStep
             return self._add_step(
-                kind(
+                _build_step(
                     function,
+                    name,
                     agent=self,
-                    name=name,
                     policy=policy,
                     supervision=supervision,
                     pivot=pivot,
@@ -443,49 +486,6 @@ class Agent:
             self.max_in_flight = PLACES_MAX
         if self.resources or self.declared_probe is not None:
             refuse_local_part(self.name, "resource" if self.resources else "probe")
-
-    @overload
-    def resource(self, fn: Callable[[], AsyncIterator[T]], /) -> Resource[T]: ...
-    @overload
-    def resource(self, fn: Callable[[], Iterator[T]], /) -> Resource[T]: ...
-    def resource(self, fn: Any, /) -> Any:
-        """Declare a resource that the Agent's steps share: decorates a function that yields it once, async or plain.
-
-        It is opened before the first attempt in each process that hosts the Agent, and closed after the drain. Calling the
-        resource inside a step gives what was yielded. Raises DefinitionError - the function does not yield.
-        """
-        if self.is_remote:
-            refuse_local_part(self.name, "resource")
-        resource: Resource[Any] = Resource(fn, self.name)
-        self.resources.append(resource)
-        return resource
-
-    @overload
-    def probe(self, fn: F, /) -> F: ...
-    @overload
-    def probe(self, /, *, complete_within: Duration = PROBE_WITHIN) -> Callable[[F], F]: ...
-    def probe(self, fn: Any = None, /, *, complete_within: Duration = PROBE_WITHIN) -> Any:
-        """Declare how arriero asks the service if it is well, while the breaker is open: in place of a real request.
-
-        Decorates a function, async or plain, without parameters; with ``breaker_key`` it gets the name of the part that is
-        asked. If it returns, the service is well. If it raises, it is not. Resources of the Agent can be called in it.
-
-        Args:
-            complete_within: seconds or timedelta after which it is cut off and counts as failed; 5 by default, 300 at most.
-        Returns: the function itself.
-        Raises: DefinitionError - a second one, other parameters, or an Agent without a breaker.
-        """
-
-        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-            if self.is_remote:
-                refuse_local_part(self.name, "probe")
-            check_may_have_probe(self.name, self.declared_probe, has_breaker=self.breaker is not None)
-            has_key = self.breaker_key is not None
-            self.declared_probe = Probe(function, self.name, takes_target=has_key, complete_within=complete_within)
-            self.breaker_text = mark_probe(self.breaker_text)
-            return function
-
-        return declare if fn is None else declare(fn)
 
     def __repr__(self) -> str:
         return f"<Agent {self.name}: {len(self.steps)} steps, {self.max_in_flight} in flight>"

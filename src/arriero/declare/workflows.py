@@ -80,7 +80,7 @@ class Workflow(Declared, Generic[P, R]):
         self.name = choose_name(name, function, "a workflow")
         if not inspect.iscoroutinefunction(function):
             raise DefinitionError(f"workflow {self.name} must be an `async def`: it awaits its steps")
-        self.signature = Signature(function, f"workflow {self.name}", given=0, scope=caller_scope())
+        self.signature = Signature(function, f"workflow {self.name}", scope=caller_scope())
         is_number = isinstance(share, int) and not isinstance(share, bool)
         if share is not None and not (is_number and 1 <= share <= SHARE_MAX):
             raise DefinitionError(

@@ -373,16 +373,16 @@ class AttemptRun:
         current_try.set(self._step_try)
         if self._context.substitutes is not None:
             instead = self._context.substitutes.find_step(definition, step, first, arguments)
-            return self._call_substitute(agent, code.is_async, instead, partial(signature.call, (first,), arguments))
+            return self._call_substitute(agent, code.is_async, instead, partial(signature.call, first, arguments))
         if definition.is_remote:
             return self._ask_program(definition, first)
         if isinstance(code, Step) and code.run_in == "process" and not self._context.ports.runs_inline:
             return call_in_child(self._context.ports, code, step, self.dispatch.task_id, self._time)
         open_resources.set(self._parts.resources.opened)
         if code.is_async:
-            coroutine: Awaitable[Any] = signature.call((first,), arguments)
+            coroutine: Awaitable[Any] = signature.call(first, arguments)
             return coroutine
-        return self._call_in_thread(agent, partial(signature.call, (first,), arguments))
+        return self._call_in_thread(agent, partial(signature.call, first, arguments))
 
     def _ask_program(self, definition: Step[Any, Any], first: Attempt) -> Awaitable[Any]:
         """Have a program outside of Python carry the step out."""

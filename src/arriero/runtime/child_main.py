@@ -17,9 +17,9 @@ from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 
-from ..declare.attempt import Attempt
+from ..declare.attempt import Attempt, StepTry, current_try
 from ..declare.resources import Resource, open_resources
-from ..declare.signature import Signature
+from ..declare.signature import Signature, takes_given
 from ..errors import ArrieroError, AttemptOver, Cause, InvalidInput, Permanent, StepError, Transient
 from ..payloads.codec import error_text, recordable_text, step_error_fields
 from ..system.boot_clock import seconds_since_boot
@@ -148,7 +148,9 @@ def find_function(module: str, name: str) -> Any:
 def _call(call: ChildCall, parent: Parent) -> ChildSucceeded | ChildUnrecordable | ChildFailed:
     try:
         sys.path[:] = call.path
-        signature = Signature(find_function(call.module, call.function), call.what, given=1)
+        function = find_function(call.module, call.function)
+        is_given = takes_given(function, call.what, Attempt)
+        signature = Signature(function, call.what, is_given=is_given, may_be_given=True)
         arguments = signature.arguments(call.arguments)
     except InvalidInput as error:  # as in the parent's own thread
         return ChildFailed(
@@ -158,13 +160,16 @@ def _call(call: ChildCall, parent: Parent) -> ChildSucceeded | ChildUnrecordable
         text = recordable_text(f"its child process could not load {call.module}.{call.function}: {error_text(error)}")
         return ChildFailed("transient", text, "not_loaded", trace=capture_traceback(error))
     attempt = Attempt(call.task_id, call.step, call.number, call.idempotency_key, ChildTime(call, parent))
+    step_try = StepTry(attempt)
+    current_try.set(step_try)
     open_resources.set(_NoResources())
     if call.trace_headers and "opentelemetry.trace" in sys.modules:  # the user's code has loaded it
         _attach_trace(call.trace_headers)
     try:
-        value = signature.call((attempt,), arguments)
+        value = signature.call(attempt, arguments)
     except StepError as error:
-        return _describe_step_error(error)
+        step_try.end()
+        return _describe_step_error(error, is_refuted=step_try.is_refuted(error))
     except BaseException as error:  # whatever a user's function raises
         return ChildFailed("unknown", error_text(error), trace=capture_traceback(error))
     try:
@@ -182,11 +187,14 @@ def _attach_trace(headers: dict[str, str]) -> None:
         attach_context(context)
 
 
-def _describe_step_error(error: StepError) -> ChildFailed:
+def _describe_step_error(error: StepError, *, is_refuted: bool) -> ChildFailed:
+    """Describe an error of the step. ``is_refuted``: it says that nothing happened, and a later request of the try may have."""
     fields = step_error_fields(error)
-    cause: Cause = (
-        "permanent" if isinstance(error, Permanent) else "transient" if isinstance(error, Transient) else "unknown"
-    )
+    cause: Cause = "unknown"
+    if not is_refuted:
+        cause = (
+            "permanent" if isinstance(error, Permanent) else "transient" if isinstance(error, Transient) else "unknown"
+        )
     trace = capture_traceback(error)
     return ChildFailed(cause, fields.message, fields.code, fields.details, fields.retry_after, trace, fields.public)
 

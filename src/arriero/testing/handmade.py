@@ -92,7 +92,7 @@ A = TypeVar("A", bound=Attempt)
 
 @contextmanager
 def current(of: A) -> Iterator[A]:
-    """Make an attempt or undo the one that clients of ``arriero.http`` find, for one try of a plain step function."""
+    """Make an attempt or undo the one that ``current_attempt()`` and the clients of ``arriero.http`` find, for one try."""
     step_try = StepTry(of)
     token = current_try.set(step_try)
     try:

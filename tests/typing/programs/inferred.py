@@ -13,6 +13,7 @@ from arriero import (
     Agent,
     App,
     AsyncStep,
+    AsyncStepWithoutAttempt,
     Attempt,
     ConvoyPolicy,
     Permanent,
@@ -22,6 +23,7 @@ from arriero import (
     StepFailed,
     Supervision,
     SyncStep,
+    SyncStepWithoutAttempt,
     Task,
     TaskCompensated,
     TaskFailed,
@@ -94,6 +96,55 @@ def reserve(attempt: Attempt, order: Order) -> None: ...
 @stock.step(supervision=Supervision(attempts=10, then="hold"), effect_free=True)
 def count(attempt: Attempt, article: str) -> int:
     return shelf()[article]
+
+
+@payments.step
+async def price(order: Order, *, tip: int = 0) -> Receipt:
+    assert_type(arriero.current_attempt(), Attempt)
+    return Receipt(arriero.current_attempt().idempotency_key)
+
+
+@payments.step(complete_within=10)
+async def look_up(order: Order) -> str:
+    return order.id
+
+
+@stock.step
+def weigh(order: Order) -> int:
+    return 1
+
+
+@stock.step(effect_free=True)
+def tidy() -> None: ...
+
+
+assert_type(price(Order("1"), tip=2), StepCall[Receipt])
+assert_type(look_up(order=Order("1")), StepCall[str])
+assert_type(weigh(Order("1")), StepCall[int])
+assert_type(tidy(), StepCall[None])
+async_without: AsyncStepWithoutAttempt[[Order], str] = look_up
+sync_without: SyncStepWithoutAttempt[[Order], int] = weigh
+step_without: Step[[Order], int] = weigh
+
+
+@price.compensation
+async def unprice(order: Order, *, tip: int = 0) -> None:
+    assert_type(arriero.current_undo(), Undo[Any])
+
+
+@weigh.compensation(complete_within=5)
+def unweigh(undo: Undo[int], order: Order) -> None: ...
+
+
+@look_up.compensation(complete_within=5)
+def forget(order: Order) -> None: ...
+
+
+async def test_a_step_without_an_attempt_by_its_function() -> None:
+    assert_type(await price.function(Order("1"), tip=1), Receipt)
+    assert_type(weigh.function(Order("1")), int)
+    assert_type(tidy.function(), None)
+    assert_type(await unprice(Order("1"), tip=1), None)
 
 
 assert_type(charge(Order("1"), tip=2), StepCall[Receipt])

@@ -59,8 +59,16 @@ async def results() -> None:
 
 
 # --- declarations
-@payments.step  # refused: call-overload, arg-type
+@payments.step
 def without_attempt(order: Order) -> None: ...
+
+
+without_attempt("1001")  # refused: arg-type
+without_attempt.function(Attempt(), Order("1"))  # refused: call-arg, arg-type
+
+
+@without_attempt.compensation  # refused: call-overload, arg-type
+def of_other_arguments(order: str) -> None: ...
 
 
 @payments.step(complete_within="5")  # refused: call-overload
