@@ -160,9 +160,9 @@ def test_list_does_not_count_the_time_that_a_task_waited_for_a_person(
 ) -> None:
     monkeypatch.setattr(past, "SHORT_SECONDS", 0.0)  # as if they had taken long
 
-    def measure_task(self: past.TaskTimes, task: TaskRow, now: Instant) -> past.Elapsed:
+    def measure_task(self: past.TaskPast, task: TaskRow, now: Instant) -> past.Elapsed:
         return past.Elapsed(2.1, 10_800.0)
 
-    monkeypatch.setattr(past.TaskTimes, "measure_task", measure_task)
+    monkeypatch.setattr(past.TaskPast, "measure_task", measure_task)
     lines = sold("task", "list", "--state", "error").stdout.splitlines()
     assert all("2.1 s" in line for line in lines[1:])

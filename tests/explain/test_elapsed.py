@@ -7,7 +7,7 @@ import pytest
 from core_events import whole
 from core_rows import NOW, step_row, task_row
 
-from arriero.explain.past import Elapsed, TaskTimes
+from arriero.explain.past import Elapsed, TaskPast
 from arriero.model import HistoryRow, Instant, later
 
 HOUR = 3600.0
@@ -17,9 +17,9 @@ def at(seconds: float) -> Instant:
     return later(NOW, seconds)
 
 
-def times(*events: tuple[float, dict[str, Any]]) -> TaskTimes:
+def times(*events: tuple[float, dict[str, Any]]) -> TaskPast:
     """Of a task with these events, each so many seconds after its submission."""
-    return TaskTimes(
+    return TaskPast(
         HistoryRow(no, 1, "t-1", no, at(when), "client", msgspec.Raw(msgspec.json.encode([event])), "")
         for no, (when, event) in enumerate(events, 1)
     )

@@ -51,7 +51,7 @@ async def _ask_command_line(*arguments: str, many: bool = False) -> Any:
 
 def _without_ages(reasons: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The reasons without how long ago it was: the two are asked one after the other."""
-    return [{**reason, "says": re.sub(r"\(\d+ s ago\)", "(ago)", reason["says"])} for reason in reasons]
+    return [{**reason, "says": re.sub(r"\((less than )?\d+ s ago\)", "(ago)", reason["says"])} for reason in reasons]
 
 
 async def test_the_command_line_and_http_explain_a_task_alike(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from ..client.payload_record import ShownRecord
 from ..client.row_shapes import build_output
 from ..client.task_explanation import ActionAnswer, build_explanation, list_results, load_explanation
 from ..explain.available_actions import AvailableAction
+from ..explain.past import PersonAct
 from ..explain.task import Explanation
-from ..explain.task_situation import PersonAct
 from ..model import Instant, Loaded
 from ..text.escaping import holds_password, one_line, shell_word
 from ..text.format import format_instant_and_age, format_relative

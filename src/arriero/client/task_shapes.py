@@ -8,7 +8,7 @@ import msgspec
 from ..core.supervision import read_step_policy
 from ..core.undo import list_open_compensations
 from ..explain.convoys import TasksAhead
-from ..explain.past import TaskTimes
+from ..explain.past import TaskPast
 from ..inspection.attempts import Retrying
 from ..model import Instant, Loaded, StepKind, StepRow, TaskRow, TaskState
 from ..model.failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
@@ -191,7 +191,7 @@ class TaskContext(msgspec.Struct, frozen=True):
     ``record``: what is kept of its payloads.
     """
 
-    times: TaskTimes
+    times: TaskPast
     holders: dict[int, str]
     now: Instant
     record: ShownRecord = ShownRecord()

@@ -11,7 +11,7 @@ from ..core.apps import may_run
 from ..core.undo import list_open_compensations
 from ..errors import InvalidInput
 from ..explain.convoys import TasksAhead, describe_person_wait, describe_turn_wait, find_tasks_ahead
-from ..explain.past import TaskTimes
+from ..explain.past import TaskPast
 from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepKind, StepRow, TaskState, Turn
 from ..model.failures import CapturedTraceback, TaskFailure, choose_public_text, read_step_failure, read_task_failure
 from ..model.instants import as_datetime
@@ -241,9 +241,9 @@ def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None) -> str:
 
 
 # --- what is read beside the task's own rows
-async def read_times(store: "StateStore", task_no: int) -> TaskTimes:
+async def read_times(store: "StateStore", task_no: int) -> TaskPast:
     """Read the times of a task from its history."""
-    times = TaskTimes()
+    times = TaskPast()
     async for row in store.history(task_no):
         times.add(row)
     return times
@@ -294,7 +294,7 @@ class _TaskViewBuilder:
         as_it_stands: Loaded,
         codes: Mapping[str, Code],
         code: Code | None,
-        times: TaskTimes,
+        times: TaskPast,
         holders: Mapping[int, str],
         now: Instant,
     ) -> None:

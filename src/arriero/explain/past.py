@@ -1,4 +1,4 @@
-"""Durations of a task and its steps, without the time they waited for a person, and the starts of attempts.
+"""Facts that a task's history adds to its rows: its timeline, actions of people, and durations without the waits for a person.
 
 A row keeps only when a task was submitted and when it ended last. Between these it may have been in error or paused for
 hours, or have been done long before somebody had it undone; all that stands in its history.
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ..events import Event, HistoryNames, UnreadableEvent, describe_event, read_events, read_events_to_show
+from ..events import UNREADABLE_EVENT, Event, HistoryNames, UnreadableEvent, describe_event, read_events_to_show
 from ..events.step import CompensationDispatched, StepDispatched
-from ..events.task import OperatorAction, TaskTerminal
+from ..events.task import OperatorAction, OperatorApproval, TaskTerminal, UndoBegun
 from ..model import HistoryRow, Instant, StepRow, TaskRow, TaskState, Verb, seconds_between
 from ..text.format import format_duration
 
@@ -69,7 +69,7 @@ def _count_incarnation(event: Event | UnreadableEvent, now: int) -> int:
 
 SHORT_SECONDS = 60.0  # of what ended sooner after its submission, no wait for a person is worth looking for
 
-_TIMES = ("step.dispatched", "compensation.dispatched", "task.terminal", "operator.action")
+_TYPES_READ = ("step.dispatched", "compensation.dispatched", "task.terminal", "operator.action", UNREADABLE_EVENT)
 _LEAVES_AN_END = frozenset((Verb.RESUBMIT, Verb.COMPENSATE))
 _ENDS_A_PAUSE = frozenset((Verb.RESUME, Verb.COMPENSATE, Verb.CANCEL))
 
@@ -101,14 +101,41 @@ class Elapsed(msgspec.Struct, frozen=True):
         return f"{took} (and {waited})" if took else f"so far {waited}"
 
 
-class TaskTimes:
-    """The times of one task, from its history.
+class PersonAct(msgspec.Struct, frozen=True):
+    """An action of a person on the task."""
+
+    at: Instant
+    verb: str
+    by: str
+    reason: str
+    before: str
+    after: str
+
+
+class PersonApproval(msgspec.Struct, frozen=True):
+    """An approval of a verb that needs more persons than have asked for it so far."""
+
+    at: Instant
+    verb: str
+    by: str
+    reason: str
+    persons: int
+    request: str
+
+
+class TaskPast:
+    """The facts that a task's history adds to its rows: actions of people, and the times at which things began and rested.
 
     Args:
-        history: in commit order from the first. A row that cannot be read is left out and counted in ``unreadable``.
+        history: in commit order from the first. A row that cannot be read is shown as far as it can be, and counted in
+            ``unreadable``.
     """
 
     def __init__(self, history: Iterable[HistoryRow] = ()) -> None:
+        self.acts: list[PersonAct] = []
+        self.approvals: list[PersonApproval] = []  # since the last verb
+        self.submitted_by = ""  # the actor of its first commit
+        self.undo_begun_at: Instant | None = None
         self.began: dict[int, Instant] = {}  # when the last attempt of each step began, by its ordinal
         self.rests: list[Idle] = []
         self.unreadable: list[int] = []  # numbers of rows of the history
@@ -119,13 +146,12 @@ class TaskTimes:
 
     def add(self, row: HistoryRow) -> None:
         """Add the next row of the history."""
-        try:
-            for event in read_events(row.events):
-                self._add(event, row.at)
-        except (msgspec.MsgspecError, TypeError):
-            self.unreadable.append(row.no)
+        self.submitted_by = row.actor if row.link == 1 else self.submitted_by
+        for event in read_events_to_show(row):
+            self._add(event, row)
 
-    def _add(self, event: Event | UnreadableEvent, at: Instant) -> None:
+    def _add(self, event: Event | UnreadableEvent, row: HistoryRow) -> None:
+        at = row.at
         match event:
             case StepDispatched(step=step) | CompensationDispatched(step=step):
                 self.began[step] = at
@@ -133,15 +159,32 @@ class TaskTimes:
                 self._end_pause(at)
                 self._end_rest(at)
                 self._ended = (at, state == TaskState.ERROR)
-            case UnreadableEvent(error=error) if event.type in _TIMES:
-                raise msgspec.ValidationError(error)
+            case UndoBegun():
+                self.undo_begun_at = at
+            case OperatorApproval():
+                approval = PersonApproval(at, event.verb, event.by, event.reason, event.persons, event.request)
+                asked = (event.verb, event.by, event.request)
+                if not any((known.verb, known.by, known.request) == asked for known in self.approvals):
+                    self.approvals.append(approval)
             case OperatorAction(verb=verb):
+                self.approvals.clear()
+                self.acts.append(PersonAct(at, verb, event.by, event.reason, event.before, event.after))
                 if verb in _LEAVES_AN_END:
                     self._end_rest(at)
                 if verb in _ENDS_A_PAUSE:
                     self._end_pause(at)
                 if verb == Verb.PAUSE:
                     self._paused = at
+            case UnreadableEvent(type=kind) if kind in _TYPES_READ:
+                if row.no not in self.unreadable[-1:]:
+                    self.unreadable.append(row.no)
+                if kind == "operator.action":
+                    words = [str(event.fields.get(name, "")) for name in ("verb", "by", "reason", "before", "after")]
+                    self.acts.append(PersonAct(at, *words))
+
+    def last(self, verb: Verb) -> PersonAct | None:
+        """Return the last action with this verb."""
+        return next((act for act in reversed(self.acts) if act.verb == verb), None)
 
     def _end_rest(self, at: Instant) -> None:
         if self._ended is not None:

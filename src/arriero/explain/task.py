@@ -31,13 +31,11 @@ from .convoys import TasksAhead, format_convoy_command, would_lose_its_place
 from .liveness import (
     LiveProcesses,
 )
+from .past import PersonAct, PersonApproval, TaskPast
 from .schedules import describe_run
 from .task_situation import (
     STEPS_TOLD_MAX,
-    PersonAct,
-    PersonApproval,
     Reason,
-    TaskPast,
     TaskSituation,
     find_key_in_doubt,
     format_key_to_ask,

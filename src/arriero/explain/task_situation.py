@@ -5,19 +5,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ..core.supervision import find_pivot, is_held_by_program, read_step_policy
-from ..events import Event, UnreadableEvent, read_events_to_show
-from ..events.step import CompensationDispatched, StepDispatched
-from ..events.task import OperatorAction, OperatorApproval, UndoBegun
-from ..model import AlertRow, HistoryRow, Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb
+from ..model import AlertRow, Instant, Loaded, StepKind, StepRow, StepState, TaskState
 from ..model.agents import BreakerRow, LimitsInUse
 from ..model.failures import CapturedTraceback, read_task_failure
 from ..text.format import format_instant_and_age, format_labelled_location, format_step, format_step_failure
 from .agents import describe_held_tries
 from .convoys import TasksAhead
-from .liveness import (
-    LiveProcesses,
-    format_process,
-)
+from .liveness import LiveProcesses, format_process
+from .past import TaskPast
 
 STEPS_TOLD_MAX = 10  # a task may have thousands open; the first ones tell how it stands
 SOON_SECONDS = 5.0  # what is due is taken well within it when nothing is wrong
@@ -39,65 +34,6 @@ class Reason(msgspec.Struct, frozen=True):
     idempotency_key: str = ""
     trace: CapturedTraceback = ()
     request: str = ""
-
-
-class PersonAct(msgspec.Struct, frozen=True):
-    """An action of a person on the task."""
-
-    at: Instant
-    verb: str
-    by: str
-    reason: str
-    before: str
-    after: str
-
-
-class PersonApproval(msgspec.Struct, frozen=True):
-    """An approval of a verb that needs more persons than have asked for it so far."""
-
-    at: Instant
-    verb: str
-    by: str
-    reason: str
-    persons: int
-    request: str
-
-
-class TaskPast:
-    """The facts that the history adds to the rows: actions of people, and the times at which things began."""
-
-    def __init__(self, history: Iterable[HistoryRow]) -> None:
-        self.acts: list[PersonAct] = []
-        self.approvals: list[PersonApproval] = []  # since the last verb
-        self.submitted_by = ""  # the actor of its first commit
-        self.undo_begun_at: Instant | None = None
-        self.dispatched_at: dict[int, Instant] = {}
-        for row in history:
-            self.submitted_by = row.actor if row.link == 1 else self.submitted_by
-            for event in read_events_to_show(row):
-                self._add(event, row.at)
-
-    def _add(self, event: Event | UnreadableEvent, at: Instant) -> None:
-        match event:
-            case OperatorApproval():
-                approval = PersonApproval(at, event.verb, event.by, event.reason, event.persons, event.request)
-                asked = (event.verb, event.by, event.request)
-                if not any((known.verb, known.by, known.request) == asked for known in self.approvals):
-                    self.approvals.append(approval)
-            case OperatorAction():
-                self.approvals.clear()
-                self.acts.append(PersonAct(at, event.verb, event.by, event.reason, event.before, event.after))
-            case UnreadableEvent(type="operator.action"):
-                words = [str(event.fields.get(name, "")) for name in ("verb", "by", "reason", "before", "after")]
-                self.acts.append(PersonAct(at, *words))
-            case UndoBegun():
-                self.undo_begun_at = at
-            case StepDispatched(step=step) | CompensationDispatched(step=step):
-                self.dispatched_at[step] = at
-
-    def last(self, verb: Verb) -> PersonAct | None:
-        """Return the last action with this verb."""
-        return next((act for act in reversed(self.acts) if act.verb == verb), None)
 
 
 class TaskSituation:
@@ -138,7 +74,7 @@ class TaskSituation:
         return "no process is alive that could free it: start one (arriero run MODULE:APP)"
 
     def _describe_attempt(self, step: StepRow) -> Reason:
-        since = self.past.dispatched_at.get(step.ordinal)
+        since = self.past.began.get(step.ordinal)
         process = None if step.locked_by is None else self.running.rows.get(step.locked_by)
         where = f"runs at process {step.locked_by}" if process is None else f"runs at {format_process(process)}"
         is_at_program = is_held_by_program(step)
