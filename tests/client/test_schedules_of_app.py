@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ import arriero
 from arriero import Agent, App, Attempt, DefinitionError, InvalidInput, VerbRefused, testing, workflow
 from arriero.client.schedule_declarations import declare_schedules
 from arriero.model import TaskState
+from arriero.model.schedules import OVERLAPS, Overlap, OverlapName
 from arriero.store.memory import MemoryStore
 
 reports = Agent("reports")
@@ -102,6 +103,11 @@ def test_what_cannot_be_declared_is_refused_with_the_schedule_and_the_reason(
 def test_a_name_that_cannot_be_part_of_a_task_id_is_refused(name: Any) -> None:
     with pytest.raises(DefinitionError, match="name of a schedule"):
         shop().schedule(name, report(), every=60)
+
+
+def test_each_policy_for_overlaps_has_its_word_for_signatures_its_sentence_and_its_place_in_the_help() -> None:
+    assert get_args(OverlapName) == tuple(Overlap) == tuple(OVERLAPS)
+    assert [word for word in Overlap if f"``{word}``" not in str(App.schedule.__doc__)] == []
 
 
 def test_a_name_is_declared_once() -> None:

@@ -8,20 +8,15 @@ import click
 import msgspec
 
 from ..client.json_payloads import build_call
+from ..client.schedule_declarations import check_instant
 from ..client.schedules import ScheduleView, build_schedule_view, choose_app_of_schedule, read_shown_declaration
 from ..client.task_verbs import check_signature
-from ..declare.schedules import check_instant
 from ..events import Event, UnreadableEvent
 from ..events.store import EventOfSchedule
-from ..explain.schedules import (
-    OVERLAPS,
-    find_remedy,
-    format_catch_up,
-    name_in_command,
-)
+from ..explain.schedules import find_remedy, format_catch_up, name_in_command
 from ..model import HistoryRow
 from ..model.instants import as_datetime
-from ..model.schedules import Overlap, ScheduleRow
+from ..model.schedules import OVERLAPS, Overlap, ScheduleRow
 from ..operations import schedules
 from ..operations.declaration import Done
 from ..text.format import format_count, format_timing
@@ -112,7 +107,7 @@ def _print_schedule(row: ScheduleRow, shown: ShownSchedule, now: datetime) -> No
         "problem": view.problem,
         "undeclared": "" if view.undeclared_since is None else _format_undeclared(view),
         "last run": f"{format_time(view.last_run)} {view.last_task}" if view.last_run else "none yet",
-        "overlap": OVERLAPS[Overlap(view.overlap)],
+        "overlap": f"{view.overlap}: {OVERLAPS[Overlap(view.overlap)]}",
         "missed runs": format_catch_up(declared),
         "so far": f"{format_count(view.runs, 'run')}, {format_count(view.passed_over, 'instant')} passed over",
     }

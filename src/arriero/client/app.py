@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..declare.steps import Agent, Step, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from ..core.alerts import Alert  # only who runs an App pays for loading it
+    from ..model.schedules import OverlapName
     from .sync import SyncApp
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ class App(Client):
         timezone: str | None = None,
         every: Duration | None = None,
         at: datetime | None = None,
-        overlap: Literal["skip", "queue", "all", "cancel_running"] = "skip",
+        overlap: "OverlapName" = "skip",
         catch_up: Duration | None = None,
         jitter: Duration = 0,
         priority: int = 5,
@@ -148,8 +149,10 @@ class App(Client):
             priority: of its tasks, as for ``submit``.
         Raises: DefinitionError - something of it cannot be so, or the name is declared twice.
         """
-        from ..declare.schedules import ScheduleOptions  # only who has schedules pays for loading these
-        from .schedule_declarations import check_declaration
+        from .schedule_declarations import (
+            ScheduleOptions,  # only who has schedules pays for loading these
+            check_declaration,
+        )
 
         options = ScheduleOptions(
             cron=cron,

@@ -1,11 +1,12 @@
-"""Schedules that the code of an App declares: kept in the store when a process of it starts.
+"""Declarations of schedules, by code or by a person: checked, and turned into plain data.
 
-The process that starts last is right. It writes only what differs, marks what it does not declare any more, and tells of
-arguments that do not fit its code.
+Those of an App's code are kept in its store when a process of the App starts. The process that starts last is right. It writes
+only what differs, marks what it does not declare any more, and reports arguments that do not fit its code.
 """
 
 import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -13,15 +14,17 @@ import msgspec
 
 from ..core.schedule_instants import check_timing, list_between
 from ..core.schedules import build_fire, decide_rest, is_anything_due, pass_over
-from ..declare.schedules import ScheduleOptions, build_declaration, check_schedule_name
 from ..declare.workflows import Workflow
 from ..errors import ArrieroError, InvalidInput
-from ..model import Instant
+from ..model import MICROSECONDS, Instant
 from ..model.answers import Refusal
+from ..model.instants import as_instant
+from ..model.policies import SECONDS_MAX, Duration, check_seconds
 from ..model.schedules import (
     OF_CODE,
     DeclareSchedule,
     MarkUndeclared,
+    Overlap,
     ProblemCause,
     ReportScheduleProblem,
     ScheduleCommand,
@@ -31,11 +34,98 @@ from ..model.schedules import (
     encode_declaration,
     read_declaration,
 )
+from ..payloads import codec
 from ..runtime.code import Code, read_one_step
 from ..store.readable import faults_of
 from ..text.format import format_period
 from .session import Session
 from .submission import find_code
+
+# What the id of a run adds to the names of App and schedule: two marks, and an instant with microseconds.
+LONGEST_OF_RUN = "/@9999-12-31T23:59:59.999999Z"
+
+
+class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a schedule, as ``App.schedule`` describes them; not checked yet."""
+
+    cron: str | None = None
+    timezone: str | None = None
+    every: Duration | None = None
+    at: datetime | None = None
+    overlap: str = Overlap.SKIP
+    catch_up: Duration | None = None
+    jitter: Duration = 0
+    priority: int = 5
+
+
+def check_schedule_name(name: object, app: str) -> str:
+    """Check the name of a schedule: with it and an instant the id of a task is made. Raises InvalidInput."""
+    text = codec.check_id(name, "name of a schedule")
+    if "/" in text:
+        raise InvalidInput(f"name of a schedule {text!r} holds a '/'; it stands between App and schedule in a run's id")
+    if len(app) + len(text) + len(LONGEST_OF_RUN) > codec.ID_LENGTH_MAX:
+        room = codec.ID_LENGTH_MAX - len(app) - len(LONGEST_OF_RUN)
+        raise InvalidInput(f"name of a schedule {text!r} is too long for the id of a run; it must have {room} at most")
+    return text
+
+
+def build_declaration(
+    workflow: str, arguments: str, policy: str, options: ScheduleOptions, *, source: str = OF_CODE, by: str = ""
+) -> ScheduleDeclaration:
+    """Build the declaration of a schedule. Its cron line and zone are not read yet. Raises InvalidInput."""
+    priority, overlap = options.priority, options.overlap
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
+        raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
+    if overlap not in tuple(Overlap):
+        raise InvalidInput(f"overlap is {overlap!r}; it must be one of {', '.join(Overlap)}")
+    catch_up = None if options.catch_up is None else _check_microseconds(options.catch_up, "catch_up")
+    return ScheduleDeclaration(
+        workflow=workflow,
+        arguments=arguments,
+        policy=policy,
+        timing=_build_timing(options),
+        overlap=Overlap(overlap),
+        catch_up=catch_up,
+        jitter=_check_microseconds(options.jitter, "jitter"),
+        priority=priority,
+        source=source,
+        by=by,
+    )
+
+
+def _build_timing(options: ScheduleOptions) -> Timing:
+    for name, value in (("cron", options.cron), ("timezone", options.timezone)):
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            raise InvalidInput(f"{name} is {value!r}; it must be a text, like '0 3 * * *' or 'Europe/Madrid'")
+    every = 0
+    if options.every is not None:
+        every = _check_microseconds(options.every, "every")
+        if every < MICROSECONDS:
+            raise InvalidInput(f"every is {every / MICROSECONDS:g} s; it must be at least 1 second")
+    at = None if options.at is None else check_instant(options.at, "at")
+    return Timing(cron=options.cron or "", timezone=options.timezone or "", every=every, at=at)
+
+
+def check_instant(when: object, what: str) -> Instant:
+    """Check an aware datetime, and return its instant. Raises InvalidInput."""
+    if not isinstance(when, datetime):
+        raise InvalidInput(f"{what} is {when!r}; it must be a datetime with a time zone")
+    if when.tzinfo is None or when.utcoffset() is None:
+        raise InvalidInput(
+            f"{what} is {when.isoformat()}, without a time zone; give one, like datetime(..., tzinfo=UTC)"
+        )
+    if not 1970 <= when.astimezone(UTC).year < 9999:
+        raise InvalidInput(f"{what} is {when.isoformat()}; it must lie after 1970 and before 9999")
+    return as_instant(when)
+
+
+def _check_microseconds(duration: Duration, what: str) -> int:
+    if isinstance(duration, timedelta):  # exact, where a float may not be
+        if not timedelta(0) <= duration <= timedelta(seconds=SECONDS_MAX):
+            raise InvalidInput(f"{what} is {duration!r}; it must lie between 0 and {SECONDS_MAX:.0f} seconds")
+        return duration // timedelta(microseconds=1)
+    return round(check_seconds(duration, what) * MICROSECONDS)
+
 
 logger = logging.getLogger("arriero")
 

@@ -8,7 +8,6 @@ import msgspec
 
 from ..core.schedule_instants import iterate_instants
 from ..core.schedules import build_run
-from ..declare.schedules import ScheduleOptions, check_instant
 from ..errors import ArrieroError, InvalidInput, UnknownName, VerbRefused
 from ..explain.schedules import NextRun, list_next_runs
 from ..model import Instant
@@ -21,6 +20,7 @@ from ..model.schedules import (
     UNKNOWN_DECLARATION,
     DeclareSchedule,
     OperateSchedule,
+    OverlapName,
     ProblemCause,
     RunSchedule,
     ScheduleApplied,
@@ -35,7 +35,7 @@ from ..runtime.schedule_runner import list_codes
 from ..store.contract import Busy
 from ..store.readable import faults_of, format_faults, legible
 from .row_shapes import build_output, to_datetime
-from .schedule_declarations import check_declaration, report_misfit
+from .schedule_declarations import ScheduleOptions, check_declaration, check_instant, report_misfit
 from .session import Session
 from .task_verbs import ACTOR, check_signature
 
@@ -50,7 +50,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cron, timezone, every, at: when it is due; one of cron, every and at is given.
-        overlap: ``skip``, ``queue``, ``all`` or ``cancel_running``.
+        overlap: what becomes of a run that is due while the last one is open, in the word that it was declared with.
         catch_up: how far back missed runs are made up; None: only the last one is.
         declared_in_code: else ``declared_by`` has added it.
         state: ``active``, ``paused`` or ``ended``.
@@ -165,7 +165,7 @@ class Schedules:
         timezone: str | None = None,
         every: Duration | None = None,
         at: datetime | None = None,
-        overlap: Literal["skip", "queue", "all", "cancel_running"] = "skip",
+        overlap: OverlapName = "skip",
         catch_up: Duration | None = None,
         jitter: Duration = 0,
         priority: int = 5,

@@ -34,6 +34,8 @@ from .schedule_instants import (
     list_between,
 )
 
+# Of several instants that are due together only the last is run: the others would be passed over or cancelled.
+LAST_RUN_ONLY = (Overlap.SKIP, Overlap.CANCEL_RUNNING)
 RUNS_MAX = 1_000  # of one schedule in one pass; the rest follows in the next ones
 # A leader is always a little late, and after a fail-over by some seconds: that is not what people call a missed run.
 LATE_SECONDS = 60
@@ -104,12 +106,12 @@ def decide_due(row: ScheduleRow, now: Instant, *, is_open: bool, runs_max: int =
     if due_until is None:
         next_at, look_at = find_look_at(row, timing, declared.jitter, since)
         return DueDecision(since, since, (), 0, "", False, row.owed_until, next_at, look_at)
-    is_one_at_most = declared.catch_up is None or declared.overlap in (Overlap.SKIP, Overlap.CANCEL_RUNNING)
+    is_one_at_most = declared.catch_up is None or declared.overlap in LAST_RUN_ONLY
     is_barred = is_open and declared.overlap is Overlap.SKIP
     until, owed_until = due_until, None
     if is_barred:
         runs: list[Instant] = []
-    elif is_one_at_most:  # of several at once, all but the last would be passed over or cancelled at once
+    elif is_one_at_most:
         is_late = declared.catch_up is not None and due_until < _find_first_kept(declared, now)
         runs = [] if is_late else [due_until]
     else:

@@ -13,21 +13,15 @@ from ..core.schedule_instants import (
     iterate_instants,
     load_zone,
 )
-from ..core.schedules import ACTOR, LATE_SECONDS
+from ..core.schedules import ACTOR, LAST_RUN_ONLY, LATE_SECONDS
 from ..model import MICROSECONDS, Instant, TaskRow, later, seconds_between
 from ..model.instants import as_datetime, as_instant
-from ..model.schedules import Overlap, ProblemCause, ScheduleDeclaration, ScheduleRow, Timing, read_declaration
+from ..model.schedules import ProblemCause, ScheduleDeclaration, ScheduleRow, Timing, read_declaration
 from ..text.escaping import shell_word
 from ..text.format import format_count, format_count_with_verb, format_duration, format_instant, format_period
 from .doctor import NAMES_SHOWN_MAX, Finding
 
 CLOCK_SECONDS_MAX = 60.0  # that the store's clock and this machine's may differ by, before a person is told
-OVERLAPS = {
-    Overlap.SKIP: "skip: an instant is passed over while the last run is open",
-    Overlap.QUEUE: "queue: runs wait for their turn, one after the other",
-    Overlap.ALL: "all: runs begin at once, beside those that are open",
-    Overlap.CANCEL_RUNNING: "cancel_running: a run that is open is cancelled, and the new one begins",
-}
 
 
 class NextRun(msgspec.Struct, frozen=True):
@@ -85,7 +79,7 @@ def format_catch_up(declared: ScheduleDeclaration) -> str:
     """Format which missed runs are made up."""
     if declared.catch_up is None:
         return "of missed runs only the last one is made up"
-    if declared.overlap in (Overlap.SKIP, Overlap.CANCEL_RUNNING):
+    if declared.overlap in LAST_RUN_ONLY:
         return f"of missed runs the last one is made up, if it is not older than {format_period(declared.catch_up)}"
     if not declared.catch_up:
         return "missed runs are not made up"
@@ -168,6 +162,3 @@ def _count(rows: Sequence[ScheduleRow]) -> str:
 def _list_names(rows: Sequence[ScheduleRow]) -> str:
     more = f" and {len(rows) - NAMES_SHOWN_MAX:,} more" if len(rows) > NAMES_SHOWN_MAX else ""
     return ", ".join(row.name for row in rows[:NAMES_SHOWN_MAX]) + more
-
-
-# --- events

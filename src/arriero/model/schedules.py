@@ -1,6 +1,7 @@
 """Plain data: schedules as rows of the state store, and the commands that change them. ``core.schedules`` has the rules."""
 
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
@@ -13,12 +14,27 @@ OF_PERSON = "person"  # declared by ``arriero schedule add`` or ``app.schedules.
 
 
 class Overlap(StrEnum):
-    """Policy for a run that is due while the last one is still open."""
+    """Policy for a run that is due while the last one is still open. OVERLAPS says what each does."""
 
-    SKIP = "skip"  # it is passed over
-    QUEUE = "queue"  # it waits for its turn
-    ALL = "all"  # it begins at once, beside the other one
-    CANCEL_RUNNING = "cancel_running"  # the other one is cancelled, and it begins
+    SKIP = "skip"
+    QUEUE = "queue"
+    ALL = "all"
+    CANCEL_RUNNING = "cancel_running"
+
+
+OverlapName = Literal["skip", "queue", "all", "cancel_running"]  # of Overlap, for the signatures of public methods
+OVERLAPS = {
+    Overlap.SKIP: "an instant is passed over while the last run is open",
+    Overlap.QUEUE: "runs wait for their turn, one after the other",
+    Overlap.ALL: "runs begin at once, beside those that are open",
+    Overlap.CANCEL_RUNNING: "a run that is open is cancelled, and the new one begins",
+}
+
+
+def join_overlaps() -> str:
+    """Join the names of all policies for a sentence: ``skip, queue, all or cancel_running``."""
+    *names, last = Overlap
+    return f"{', '.join(names)} or {last}"
 
 
 class ScheduleState(StrEnum):

@@ -11,6 +11,7 @@ from ..client.schedules import AskedRun, Schedules, ScheduleView, build_schedule
 from ..client.session import Session
 from ..client.task_shapes import Payloads
 from ..errors import UnknownName, VerbRefused
+from ..model.schedules import join_overlaps
 from ..model.tokens import Scope
 from .declaration import Act, Done, OperationDeclaration, ReasonRequest, Subject, say
 
@@ -43,7 +44,7 @@ class ScheduleRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_f
     ] = None
     every: Annotated[float | None, say("The period.")] = None
     at: Annotated[datetime | None, say("Once, at this instant with a time zone.")] = None
-    overlap: Annotated[str, say("While the last run is open: skip, queue, all or cancel_running.", "WORD")] = "skip"
+    overlap: Annotated[str, say(f"While the last run is open: {join_overlaps()}.", "WORD")] = "skip"
     catch_up: Annotated[float | None, say("Make missed runs up so far back; only the last one by default.")] = None
     jitter: Annotated[float, say("Runs may be so late on purpose.")] = 0.0
     priority: Annotated[int, say("Of its tasks, 0 to 9; 9 first.")] = 5
