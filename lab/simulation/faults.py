@@ -18,6 +18,7 @@ KINDS = (
     "outage",
     "agent_operator",
     "operator",
+    "snooze",
     "reader",
     "purge",
     "submitter_crash",
@@ -107,6 +108,7 @@ class Faults(msgspec.Struct):
     outage: float = 0.0
     agent_operator: float = 0.0
     operator: float = 0.0
+    snooze: float = 0.0
     reader: float = 0.0
     purge: float = 0.0
     submitter_crash: float = 0.0
@@ -148,8 +150,10 @@ class Faults(msgspec.Struct):
     active: bool = True
     fired: Any = msgspec.field(default_factory=Counter)
 
-    def add_people(self, random: Random) -> None:
-        """Draw what people do, each kind left out now and then."""
+    def add_people(self, random: Random, snooze_random: Random) -> None:
+        """Draw what people do, each kind left out now and then. They snooze tasks in three runs of ten."""
+        if snooze_random.random() < 0.3:
+            self.snooze = snooze_random.uniform(0.3, 1.0)
         for kind, strength in (("operator", 0.9), ("reader", 0.2), ("purge", 0.6)):
             if random.random() < 0.7:
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))

@@ -17,6 +17,7 @@ from arriero.model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, T
 from arriero.model.answers import Submitted
 from arriero.model.commands import OperateConvoy, Submit
 
+from .people import VERBS
 from .shop import IN_LINE, Tally
 from .store import SimulatedStore
 
@@ -27,7 +28,7 @@ _BEHIND = (ConvoyState.STOPPED, ConvoyState.GAP)  # what a parked key still wait
 # What must happen in some seeds, or nothing was shown about it.
 HAPPENING = list_event_types(EventOfTurn | EventOfConvoy) - {"convoy.placed"}
 _OUT_OF_TURN = (Turn.WAITING, Turn.SET_ASIDE)
-_VERBS_OUT_OF_TURN = (Verb.RESUBMIT, Verb.RESUBMIT, *Verb)
+_VERBS_OUT_OF_TURN = (Verb.RESUBMIT, Verb.RESUBMIT, *VERBS)
 WORDS = (None, "wait", "skip", "park")
 _read_events = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _read_tally = msgspec.json.Decoder(Tally).decode

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 QUEUES = ("web-1", "web-2")
 PURGE_AFTER_SECONDS = 6.0
 READER_AWAY_SECONDS_MAX = 15.0
+SNOOZE_SECONDS = (0.5, 12.0)
+VERBS = tuple(verb for verb in Verb if verb is not Verb.SNOOZE)  # asked for at any time; snoozes are drawn apart
 MENDING = (Verb.RESUBMIT, Verb.RESUBMIT, Verb.ANSWER, Verb.COMPENSATE)
 _read_events = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
@@ -55,22 +57,29 @@ class People:
             if in_error and self.random.random() < 0.5:
                 await self.ask(self.random.choice(in_error), self.random.choice(MENDING))
             else:
-                await self.ask(self.random.choice(numbers), self.random.choice(tuple(Verb)))
+                await self.ask(self.random.choice(numbers), self.random.choice(VERBS))
 
-    async def ask(self, task_no: int, verb: Verb) -> None:
+    async def snooze(self, until: float, random: Random) -> None:
+        """Snooze tasks at any time; those of which an attempt is under way refuse it."""
+        while self._world.loop.time() < until:
+            await asyncio.sleep(random.uniform(0.1, 1))
+            numbers = sorted(self._world.store.tasks)
+            if numbers and self._world.faults.strikes("snooze", random):
+                await self.ask(random.choice(numbers), Verb.SNOOZE, within=random.uniform(*SNOOZE_SECONDS))
+
+    async def ask(self, task_no: int, verb: Verb, **what: Any) -> None:
         """Look at a task and ask for the verb on it; whatever keeps that from being done is taken as it comes."""
         try:
             loaded = await self._store.load(task_no)
             if loaded is None:
                 return
-            command = self._command(verb, task_verbs.require_readable(loaded))
+            command = self._command(verb, task_verbs.require_readable(loaded), what)
             if command is not None:
                 await self._store.apply([command])
         except (StoreError, InvalidInput):
             return  # they look again, later
 
-    def _command(self, verb: Verb, loaded: Loaded) -> Operate | None:
-        what: dict[str, Any] = {}
+    def _command(self, verb: Verb, loaded: Loaded, what: dict[str, Any]) -> Operate | None:
         if verb is Verb.EXTEND:
             what = {"within": self.random.uniform(5, 30)}
         elif verb is Verb.RESUBMIT and self.random.random() < 0.5:

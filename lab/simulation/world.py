@@ -135,7 +135,7 @@ class World:
         self.faults = drawn(self.random) if faults is None else faults
         people_random = random_module.Random(f"people-{seed}")
         if people and faults is None:
-            self.faults.add_people(people_random)
+            self.faults.add_people(people_random, random_module.Random(f"snooze-{seed}"))
         self._unexpected_random = random_module.Random(f"unexpected-{seed}")
         if faults is None:
             self.faults.add_unexpected(self._unexpected_random)
@@ -488,6 +488,8 @@ class World:
         people = self.people
         clients += self.spawn(people.operate(FAULT_SECONDS), 0)
         clients += self.spawn(people.purge(FAULT_SECONDS), 0)
+        if self.faults.snooze:
+            clients += self.spawn(people.snooze(FAULT_SECONDS, random_module.Random(f"snoozes-{self.seed}")), 0)
         clients += self.spawn(self._go_down(), 0)
         if self.election is not None and self.faults.store_restart:
             self.spawn(self.election.restart_store(FAULT_SECONDS), 0)

@@ -47,6 +47,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "answer": {"step": "reserve", "result": 1},
     "pause": {},
     "resume": {},
+    "snooze": {"delay": 60},
 }
 
 
@@ -86,7 +87,7 @@ async def test_every_verb_says_who_and_why(shop: Shop, verb: str, who: dict[str,
         assert record(world, task) == before
 
 
-@pytest.mark.parametrize("verb", ["resubmit", "cancel", "extend", "pause", "resume"])
+@pytest.mark.parametrize("verb", ["resubmit", "cancel", "extend", "pause", "resume", "snooze"])
 async def test_what_an_ended_task_does_not_allow_is_refused_with_what_it_allows(shop: Shop, verb: str) -> None:
     async with opened(shop) as world:
         task = await world.app.submit(shop.order("good", 1))
@@ -256,7 +257,7 @@ async def test_cancelling_twice_tells_that_it_is_being_undone_already(shop: Shop
         await world.clock.advance(1)
         await task.cancel(**WHO)
         error = await refused(task, "cancel", "is compensating: cancel is not allowed there")
-        assert error.allowed == ("answer", "pause")
+        assert error.allowed == ("answer", "pause", "snooze")
 
 
 # --- extend
@@ -505,7 +506,7 @@ async def test_a_task_that_is_not_paused_is_not_resumed(shop: Shop) -> None:
     async with opened(shop) as world:
         task = await world.app.submit(shop.order("good", 2), delay=60)
         error = await refused(task, "resume", "is not paused")
-        assert error.allowed == ("compensate", "cancel", "pause")
+        assert error.allowed == ("compensate", "cancel", "pause", "snooze")
 
 
 async def test_a_task_paused_before_it_began_begins_when_it_is_resumed_and_due(shop: Shop) -> None:
@@ -962,3 +963,54 @@ async def test_any_verbs_at_any_time_leave_whole_books_and_a_clean_history(shop:
                 assert sum(shop.books[row.idempotency_key] for row in rows if row.name != "post") <= len(by_hand)
             assert state in ("processed", "compensated", "error")
     assert set(VERBS) <= set(carried)
+
+
+# --- snooze
+async def test_the_attempt_under_way_ends_and_what_follows_begins_at_the_end_of_the_snooze(shop: Shop) -> None:
+    shop.script["charge"] += [Transient("busy", retry_after=20)]
+    async with opened(shop) as world:
+        task = await world.app.submit(shop.order("good", 2))
+        await world.clock.advance(5)
+        await task.snooze(**WHO, delay=timedelta(hours=2))
+        await world.clock.advance(7_199)
+        view = await task.view()
+        assert (shop.called(), view.state) == (["reserve", "charge", "charge"], "processing")
+        assert view.snoozed_until is not None
+        assert view.waiting_for == f"the end of its snooze at {view.snoozed_until.isoformat(timespec='seconds')}"
+        await world.clock.advance(2)
+        assert await task.result() == "receipt for 200"
+
+
+async def test_a_task_that_sleeps_wakes_at_the_end_of_the_snooze(shop: Shop) -> None:
+    async with opened(shop) as world:
+        task = await world.app.submit(shop.slow("good", 2))
+        began = world.clock.now()
+        await world.clock.advance(5)
+        await task.snooze(**WHO, delay=500)
+        await task.result()
+        assert timedelta(seconds=505) <= world.clock.now() - began < timedelta(seconds=507)
+
+
+async def test_a_snooze_that_was_too_long_is_replaced_by_a_shorter_one_and_the_task_keeps_its_own_start(
+    shop: Shop,
+) -> None:
+    async with opened(shop) as world:
+        task = await world.app.submit(shop.order("good", 2), delay=60)
+        began = world.clock.now()
+        await task.snooze(**WHO, delay=timedelta(days=30))
+        await task.snooze(**WHO, delay=5)
+        await task.result()
+        assert timedelta(seconds=60) <= world.clock.now() - began < timedelta(seconds=62)
+
+
+async def test_an_undo_is_snoozed_between_two_compensations(shop: Shop) -> None:
+    shop.script["post"] += [DECLINED]
+    shop.script["undo charge"] += [Transient("busy", retry_after=9)]
+    async with opened(shop) as world:
+        task = await world.app.submit(shop.strict("good", 2))
+        await world.clock.advance(1)
+        await task.snooze(**WHO, delay=3_600)
+        await world.clock.advance(3_599)
+        assert ((await task.view()).state, shop.undone) == ("compensating", ["charge"])
+        await undone(task)
+        assert shop.undone == ["charge", "reserve"]

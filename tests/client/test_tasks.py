@@ -126,9 +126,13 @@ async def test_the_newest_are_seen_first_and_a_bound_of_the_look_bounds_no_verb(
 
 
 # --- one verb for each
-@pytest.mark.parametrize("verb", ["resubmit", "compensate", "cancel", "extend", "answer", "pause", "resume"])
+@pytest.mark.parametrize("verb", ["resubmit", "compensate", "cancel", "extend", "answer", "pause", "resume", "snooze"])
 async def test_a_verb_for_all_there_are_is_refused(world: World, verb: str) -> None:
-    what: dict[str, Any] = {"extend": {"within": 60}, "answer": {"step": "charge", "result": "x"}}.get(verb, {})
+    what: dict[str, Any] = {
+        "extend": {"within": 60},
+        "snooze": {"delay": 60},
+        "answer": {"step": "charge", "result": "x"},
+    }.get(verb, {})
     with pytest.raises(InvalidInput, match=f"{verb} of all tasks there are: name at least one thing"):
         await getattr(world.app.tasks(), verb)(**WHO, **what, dry_run=True)
 
@@ -183,6 +187,7 @@ ALLOWING = {  # by its state alone
     "answer": {"card-1", "card-2", "letter", "asleep"},
     "pause": {"asleep"},
     "resume": set(),
+    "snooze": {"asleep"},
 }
 
 
@@ -198,6 +203,7 @@ ALLOWING = {  # by its state alone
         ("answer", {"step": "charge", "result": 5}),
         ("pause", {}),
         ("resume", {}),
+        ("snooze", {"delay": 60}),
     ],
     ids=str,
 )

@@ -19,12 +19,26 @@ from core_rows import (
 )
 
 from arriero.core.changes import Change, Refused
+from arriero.core.placement import open_turn
+from arriero.core.starts import find_request_start
 from arriero.core.undo import build_idempotency_key, decide_next_undo
 from arriero.core.verb_guards import list_allowed_verbs, list_possible_verbs, list_steps_to_redo
 from arriero.core.verb_preview import find_verb_refusal
 from arriero.core.verbs import operate
+from arriero.core.writer import Writer
 from arriero.events.base import payload_hash
-from arriero.model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
+from arriero.model import (
+    ConvoyRow,
+    Instant,
+    Loaded,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskState,
+    Turn,
+    Verb,
+    later,
+)
 from arriero.model.commands import Compensate, Operate
 from arriero.model.failures import StepFailure, TaskFailure
 from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy
@@ -41,6 +55,7 @@ TABLE = {
     Verb.ANSWER: "pending processing compensating error",
     Verb.PAUSE: "pending processing compensating",
     Verb.RESUME: "pending processing compensating",
+    Verb.SNOOZE: "pending processing compensating",
 }
 
 _ENDED: dict[str, Any] = {"locked_by": None, "ended_at": NOW}
@@ -90,7 +105,7 @@ SITUATIONS: dict[str, Loaded] = {
     ),
     "processing": _limited(),
     "processing, put down": _limited(locked_by=None, not_before=None),
-    "processing, past a pivot": loaded(_PIVOT, step_row(2), opened_count=2, open_count=1, complete_by=LATER),
+    "processing, past a pivot": loaded(_PIVOT, step_row(2), opened_count=2, open_count=1, complete_by=later(NOW, 200)),
     "processing, paused": _limited(locked_by=None, not_before=NOW, paused_at=NOW),
     "processed": _ended(TaskState.PROCESSED, done(1), output="1"),
     "processed, past a pivot": _ended(TaskState.PROCESSED, _PIVOT, output="1"),
@@ -117,6 +132,8 @@ def _command(verb: Verb, of: Loaded, **changes: Any) -> Operate:
         fields["within"] = 1_000.0
     if verb is Verb.ANSWER:
         fields |= {"step": 2, "result": "7"}
+    if verb is Verb.SNOOZE:
+        fields["within"] = 60.0
     return Operate(**(fields | changes))
 
 
@@ -236,7 +253,7 @@ def test_what_is_allowed_while_paused_leaves_it_paused_unless_it_ends_the_pause(
         _refused(verb, paused)
         return
     after = _operated(verb, paused).task
-    still = verb in (Verb.EXTEND, Verb.ANSWER)
+    still = verb in (Verb.EXTEND, Verb.ANSWER, Verb.SNOOZE)
     assert (after.paused_at is not None) == still
     if not still and after.ended_at is None:
         assert after.not_before is not None or situation == "processing, put down"
@@ -649,3 +666,105 @@ def test_a_task_that_was_answered_while_paused_is_due_when_it_is_resumed() -> No
     for verb in (Verb.PAUSE, Verb.ANSWER, Verb.RESUME):
         of = _after(of, _operated(verb, of))
     assert of.task.not_before is not None
+
+
+# --- snooze
+PENDING: dict[str, Any] = {"state": StepState.PENDING, "locked_by": None}
+WAITS_AN_HOUR = msgspec.json.encode(StepPolicy(30.0, 3_600.0, Retry(), Supervision())).decode()
+
+
+def _snoozed(of: Loaded, *seconds: float) -> Loaded:
+    for within in seconds:
+        of = _after(of, _operated(Verb.SNOOZE, of, within=within))
+    return of
+
+
+def test_a_request_begins_at_the_end_of_the_snooze_and_then_waits_for_an_agent_like_a_new_one() -> None:
+    fresh = step_row(1, **PENDING, taken=False, policy=WAITS_AN_HOUR, wait_by=LATER, not_before=NOW)
+    cooling = step_row(2, **PENDING, policy=WAITS_AN_HOUR, not_before=later(LATER, 30))
+    longer = step_row(3, **PENDING, policy=WAITS_AN_HOUR, not_before=later(LATER, 9_000))
+    of = loaded(fresh, cooling, longer, locked_by=None, not_before=None, open_count=3, opened_count=3)
+    change = _operated(Verb.SNOOZE, of, within=600.0)
+    until = later(LATER, 600)
+    assert [(s.not_before, s.wait_by) for s in change.steps] == [
+        (until, later(until, 3_600)),
+        (until, None),
+        (later(LATER, 9_000), None),
+    ]
+    assert change.task.not_before is None  # only the result of a request wakes it
+    assert (change.task.snoozed_until, as_plain(change.events)[0]["until"]) == (until, until)
+
+
+def test_attempts_under_way_go_on_in_a_snoozed_task_and_what_they_lead_to_begins_at_its_end() -> None:
+    before = loaded(done(1), step_row(2), opened_count=2, open_count=1)
+    of = _snoozed(before, 600.0)
+    assert of.steps == before.steps
+    writer = Writer(of.task, OneTask(of), LATER, None)
+    writer.wake_task()
+    assert writer.task.not_before == later(LATER, 600)
+    assert find_request_start(writer.task, LATER) == later(LATER, 600)
+    assert find_request_start(writer.task, later(LATER, 900)) == later(LATER, 900)
+
+
+@pytest.mark.parametrize("task", [{"locked_by": 1}, {"locked_by": None, "not_before": NOW}], ids=["driven", "due"])
+def test_the_code_of_a_snoozed_task_does_not_run_before_the_end(task: dict[str, Any]) -> None:
+    timer = step_row(1, **PENDING, kind=StepKind.TIMER, not_before=later(LATER, 5))
+    change = _operated(Verb.SNOOZE, loaded(timer, open_count=1, opened_count=1, **task), within=600.0)
+    assert change.task.not_before == later(LATER, 600)
+    assert change.steps == []  # its timer fires when the task wakes
+
+
+def test_a_shorter_snooze_replaces_a_longer_one() -> None:
+    of = loaded(step_row(1, **PENDING, not_before=NOW), locked_by=None, not_before=NOW, open_count=1, started_at=NOW)
+    of = _snoozed(of, 9_000.0, 10.0)
+    assert (of.task.not_before, of.steps[0].not_before) == (later(LATER, 10), later(LATER, 10))
+
+
+def test_a_task_never_starts_before_the_time_that_it_was_submitted_for() -> None:
+    delayed = {"state": TaskState.PENDING, "locked_by": None, "started_at": None}
+    for seconds, start in (((60.0,), 600), ((9_000.0,), 9_000), ((9_000.0, 60.0), 600), ((9_000.0, 60.0, 900.0), 900)):
+        of = _snoozed(loaded(**delayed, not_before=later(LATER, 600)), *seconds)
+        assert of.task.not_before == later(LATER, start), seconds
+
+
+def test_a_snooze_ends_before_the_task_s_own_limit_unless_that_no_longer_counts() -> None:
+    of = loaded(step_row(1, **PENDING), complete_by=later(LATER, 50), open_count=1, locked_by=None, not_before=None)
+    assert "extend it first" in _refused(Verb.SNOOZE, of, within=50.0)
+    assert _operated(Verb.SNOOZE, of, within=49.0).task.complete_by == later(LATER, 50)
+    undoing = _undoing(complete_by=later(LATER, 50))
+    assert _operated(Verb.SNOOZE, undoing, within=50.0).task.snoozed_until == later(LATER, 50)
+
+
+def test_a_snoozed_task_that_waits_for_its_turn_begins_at_the_end_when_its_turn_comes_before() -> None:
+    waiting = {
+        "state": TaskState.PENDING,
+        "locked_by": None,
+        "turn": Turn.WAITING,
+        "convoy_no": 1,
+        "place": 1,
+        "rank": 1,
+    }
+    of = _snoozed(loaded(**waiting, not_before=None), 600.0)
+    assert of.task.not_before is None
+    opened, _, event = open_turn(of.task, ConvoyRow(convoy_no=1, key="k", ordering="place"), LATER)
+    assert (opened.not_before, event.not_before) == (later(LATER, 600), later(LATER, 600))
+
+
+def test_a_task_that_is_paused_and_snoozed_begins_nothing_before_both_are_over() -> None:
+    of = loaded(step_row(1, **PENDING, not_before=NOW), locked_by=None, not_before=NOW, open_count=1)
+    of = _after(of, _operated(Verb.PAUSE, of))
+    of = _snoozed(of, 600.0)
+    assert (of.task.paused_at, of.steps[0].not_before, of.steps[0].wait_by) == (LATER, None, None)
+    of = _after(of, _operated(Verb.RESUME, of))
+    assert (of.task.not_before, of.steps[0].not_before) == (later(LATER, 600), later(LATER, 600))
+
+
+@pytest.mark.parametrize("verb", [Verb.CANCEL, Verb.COMPENSATE])
+def test_an_undo_ends_a_snooze_and_an_answer_does_not(verb: Verb) -> None:
+    of = _snoozed(
+        loaded(done(1), step_row(2, **PENDING), locked_by=None, not_before=None, open_count=1, opened_count=2), 60.0
+    )
+    after = _operated(verb, of).task
+    assert (after.snoozed_until, after.not_before) == (None, LATER)
+    answered = _operated(Verb.ANSWER, of).task
+    assert (answered.snoozed_until, answered.not_before) == (later(LATER, 60), later(LATER, 60))

@@ -222,6 +222,19 @@ def test_a_paused_task_names_who_paused_it_and_why_and_resume_moves_it() -> None
     assert moves_of(told, Verb.PAUSE) == []
 
 
+def test_a_snoozed_task_names_its_end_who_snoozed_it_and_why_and_what_waits_for_it() -> None:
+    act = {"type": "operator.action", "verb": "snooze", "before": "processing", "after": "processing"}
+    acts = [event_row(PAST, **act, by="ana", reason="the bank is closed", until=FUTURE)]
+    step = pending(not_before=FUTURE, attempt=2, failure_count=1, failure=failure())
+    told = explained(free(step, snoozed_until=FUTURE), process(), history=acts)
+    assert kinds(told)[:2] == ["snoozed", "waits_for_snooze"]
+    assert (first(told).since, first(told).until) == (PAST, FUTURE)
+    assert 'by ana: "the bank is closed"; nothing new begins before' in first(told).says
+    assert [move.options for move in moves_of(told, Verb.SNOOZE)] == [("--delay", "DURATION")]
+    over = explained(free(pending(not_before=PAST), snoozed_until=PAST), process(), history=acts)
+    assert "snoozed" not in kinds(over)
+
+
 def test_a_paused_task_whose_limit_has_passed_is_to_be_extended_first() -> None:
     told = explained(free(paused_at=FAR_PAST, complete_by=PAST), process())
     assert "extend it before you resume it" in of_kind(told, "limit_passed").says

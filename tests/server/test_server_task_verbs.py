@@ -102,6 +102,8 @@ REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
     ("error", "answer", {"step": "audit", "result": "x", "did_not_happen": True}),
     ("error", "resubmit", {"arguments": {"item": "a"}, "step": "unknown"}),
     ("sleeping", "extend", {"within": 0.0}),
+    ("sleeping", "snooze", {"delay": 0.0}),
+    ("processed", "snooze", {"delay": 5.0}),
 ]
 
 
@@ -182,7 +184,11 @@ async def test_a_plan_is_of_one_verb_and_of_the_tasks_that_it_was_made_of() -> N
 @pytest.mark.parametrize("verb", list(Verb))
 @pytest.mark.parametrize("selection", [{}, {"filter": {}}, {"filter": {"state": "error"}, "plan": "x"}], ids=str)
 async def test_a_verb_on_everything_or_on_nothing_is_refused(verb: Verb, selection: dict[str, Any]) -> None:
-    needed: dict[Verb, dict[str, Any]] = {Verb.EXTEND: {"within": 5.0}, Verb.ANSWER: {"step": "audit"}}
+    needed: dict[Verb, dict[str, Any]] = {
+        Verb.EXTEND: {"within": 5.0},
+        Verb.SNOOZE: {"delay": 5.0},
+        Verb.ANSWER: {"step": "audit"},
+    }
     async with open_shop() as world:
         body = {**WHY, **needed.get(verb, {}), **selection}
         answer = await world.http.post(f"/v1/tasks:{verb}", json=body)

@@ -101,7 +101,13 @@ PROCESSES = (1, 2, 3, 4)
 QUEUES = ("web-1", "web-2")
 KEYS = ("key-1", "key-2", "key-3")  # the last one is ordered by sequence
 VERBS = tuple(Verb)
-_HOW_OFTEN = {Verb.RESUBMIT: 6, Verb.ANSWER: 6, Verb.EXTEND: 4, Verb.CANCEL: 1}  # not all tasks are to be undone
+_HOW_OFTEN = {
+    Verb.RESUBMIT: 6,
+    Verb.ANSWER: 6,
+    Verb.EXTEND: 4,
+    Verb.CANCEL: 1,
+    Verb.SNOOZE: 1,
+}  # not all tasks are to be undone
 SIBLINGS = (("payments", ("shipping",)), ("shipping", ("payments",)))
 JUMPS = (0.0, 0.0, 0.000001, 0.000001, 0.4, 0.4, 1.0, 1.0, 2.999999, 3.0, 10.0, 60.0)
 
@@ -444,7 +450,7 @@ class SqliteAgainstMemory:
         if task is None:
             return []
         what: dict[str, Any] = {}
-        if verb is Verb.EXTEND:
+        if verb in (Verb.EXTEND, Verb.SNOOZE):
             what = {"within": self.random.choice([0.001, 20.0, 60.0])}
         elif verb is Verb.ANSWER:
             what = {"step": self._ordinal(task)}

@@ -113,15 +113,15 @@ SITUATIONS: dict[str, Callable[[World], Awaitable[TaskRow]]] = {
 }
 OPEN = ("pending", "processing", "processing, past a pivot", "compensating")
 ALLOWED = {
-    "pending": "compensate cancel extend pause",  # no step is there that could be answered
-    "processing": "compensate cancel extend answer pause",
-    "processing, past a pivot": "cancel extend answer pause",
+    "pending": "compensate cancel extend pause snooze",  # no step is there that could be answered
+    "processing": "compensate cancel extend answer pause snooze",
+    "processing, past a pivot": "cancel extend answer pause snooze",
     "processed": "compensate",
     "processed, past a pivot": "",
     "error": "resubmit compensate answer",
     "error, past a pivot": "resubmit answer",
     "error of an undo": "resubmit answer",
-    "compensating": "answer pause",
+    "compensating": "answer pause snooze",
     "compensated": "resubmit",
 }
 
@@ -133,6 +133,8 @@ def verb(asked: Verb, task: TaskRow, **changes: Any) -> Operate:
         fields["within"] = 2 * MINUTE
     if asked is Verb.ANSWER:
         fields |= {"step": 2, "result": '"by hand"'}
+    if asked is Verb.SNOOZE:
+        fields["within"] = MINUTE / 2
     return Operate(**(fields | changes))
 
 
@@ -421,6 +423,41 @@ async def test_a_paused_task_is_not_claimed_its_requests_are_not_taken_and_its_l
     resumed = (await world.written(verb(Verb.RESUME, task))).task
     assert resumed.complete_by == later(clock(), 2 * MINUTE)
     assert sorted(d.step.name for d in await world.take()) == ["charge", "reserve"]
+    assert [loaded.task.task_no for loaded in await world.claim()] == [task.task_no]
+
+
+async def test_a_snoozed_task_is_neither_claimed_nor_are_its_requests_taken_before_its_end(
+    world: World, clock: TestClock
+) -> None:
+    process_no = await world.process()
+    task, _ = await world.opened(
+        await world.held(process_no=process_no), step(), step("reserve", wait_within=5.0), timer(NOON + 9)
+    )
+    asleep = (await world.written(verb(Verb.SNOOZE, task, within=10 * MINUTE))).task
+    assert asleep.not_before == later(clock(), 10 * MINUTE)
+    clock.move(10 * MINUTE - 1)
+    assert (await world.take(), await world.claim()) == ([], [])
+    due = await world.store.due(("fulfil",), ("payments",))
+    assert (due.tasks, due.steps) == (False, False)
+    overdue = await world.store.load_overdue(10, 1.0)
+    assert (overdue.past_limit, overdue.starved, overdue.stuck) == ((), (), ())
+    clock.move(1)
+    assert sorted(d.step.name for d in await world.take()) == ["charge", "reserve"]
+    assert [loaded.task.task_no for loaded in await world.claim()] == [task.task_no]
+
+
+async def test_what_a_running_attempt_reports_wakes_a_snoozed_task_only_at_the_end(
+    world: World, clock: TestClock
+) -> None:
+    task, (charge, reserve) = await world.opened(await world.held(), step(take=True), step("reserve", take=True))
+    await world.written(verb(Verb.SNOOZE, task, within=10 * MINUTE))
+    clock.move(1)
+    await world.report(charge)
+    await world.report(reserve, retry_at(later(clock(), 5)))
+    clock.move(10 * MINUTE - 2)
+    assert (await world.take(), await world.claim()) == ([], [])
+    clock.move(1)
+    assert [d.step.name for d in await world.take()] == ["reserve"]
     assert [loaded.task.task_no for loaded in await world.claim()] == [task.task_no]
 
 

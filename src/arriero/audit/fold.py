@@ -84,6 +84,7 @@ class TaskFold:
         self.not_before: int | None = None
         self.complete_by: int | None = None
         self.paused = False
+        self.snoozed_until: int | None = None  # nothing new begins before
         self.failure_count = 0
         self.lost_count = 0
         self.open_alerts = 0
@@ -127,6 +128,11 @@ class TaskFold:
             self.convict("I6", f"{what} under fence {fence}, the highest was {self.fence}")
         self.fence = max(self.fence, fence)
 
+    def judge_snooze(self, what: str) -> None:
+        """Convict what begins before the end of a snooze."""
+        if self.snoozed_until is not None and self.at < self.snoozed_until:
+            self.convict("I10", f"{what} at {self.at}, though a person had snoozed it until {self.snoozed_until}")
+
     def judge_pivot(self, what: str) -> None:
         """Convict an undo after a pivot has, or may have, happened."""
         for step in self.life:
@@ -138,4 +144,5 @@ class TaskFold:
         if self.turn is Turn.WAITING:
             return
         if self.holder is None and self.state in (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING):
-            self.not_before = self.at if self.not_before is None else min(self.not_before, self.at)
+            due = self.at if self.not_before is None else min(self.not_before, self.at)
+            self.not_before = max(due, self.snoozed_until or due)

@@ -113,6 +113,10 @@ def _operate(task: TaskFold, event: OperatorAction) -> None:
     if verb is Verb.RESUME:
         for step in task.life:
             step.not_before = None  # what waited for its next attempt begins at once
+    if verb in (Verb.RESUBMIT, Verb.COMPENSATE, Verb.CANCEL):
+        task.snoozed_until = None
+    if verb is Verb.SNOOZE:
+        _snooze(task, event)
     task.grow_fence(event.fence, str(verb))
     task.holder = None
     task.not_before = event.not_before
@@ -127,6 +131,18 @@ def _operate(task: TaskFold, event: OperatorAction) -> None:
         task.paused = event.paused
     elif verb in (Verb.CANCEL, Verb.COMPENSATE):
         task.paused = False
+
+
+def _snooze(task: TaskFold, event: OperatorAction) -> None:
+    """Fold a snooze: the task is not claimed, and no request of it dispatched, before its end."""
+    if event.until is UNSET or event.until <= task.at:
+        task.convict("I59", f"snooze was carried out at {task.at}, and names no later instant at which it ends")
+        return
+    before = task.snoozed_until
+    for step in task.life:
+        if before is not None and step.not_before is not None and step.not_before <= before:
+            step.not_before = None  # this snooze replaces the one that held it back
+    task.snoozed_until = event.until
 
 
 def _judge_incarnation(task: TaskFold, event: OperatorAction, verb: Verb) -> None:

@@ -223,6 +223,7 @@ def _dispatch(task: TaskFold, event: StepDispatched | CompensationDispatched) ->
         task.convict("I10", f"step {step.ordinal} was dispatched while a person kept the task paused")
     if task.turn is Turn.WAITING:
         task.convict("I40", f"step {step.ordinal} was dispatched while the task waited for its turn")
+    task.judge_snooze(f"step {step.ordinal} was dispatched")
     if step.not_before is not None and task.at < step.not_before:
         task.convict("I10", f"step {step.ordinal} was dispatched at {task.at}, due at {step.not_before}")
     if event.attempt != step.attempt:

@@ -83,6 +83,7 @@ def _claim(task: TaskFold, event: TaskClaimed) -> None:
         task.convict("I10", f"claimed while its turn in the convoy was {task.turn}")
     elif task.not_before is None or task.at < task.not_before:
         task.convict("I10", f"claimed at {task.at}, due at {task.not_before}")
+    task.judge_snooze("claimed")
     task.grow_fence(event.fence, "claimed")
     task.holder = event.process
     task.state = TaskState(event.state)

@@ -317,6 +317,7 @@ def _print_task(one: TaskAnswer, loaded: Loaded) -> None:
         "took": Elapsed(one.took_seconds, one.waited_seconds).says,
         "complete by": format_time(one.complete_by),
         "paused since": format_time(one.paused_at),
+        "snoozed until": format_time(one.snoozed_until),
         "incarnation": str(one.incarnation) if one.incarnation > 1 else "",
         "told to": "" if one.reply_to is None else f"reply queue {one.reply_to}",
         "priority": str(one.priority),

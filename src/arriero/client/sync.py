@@ -142,6 +142,7 @@ class SyncTask(_Mirror, Generic[R_co]):
     answer = _build_waiting_method(Task.answer)
     pause = _build_waiting_method(Task.pause)
     resume = _build_waiting_method(Task.resume)
+    snooze = _build_waiting_method(Task.snooze)
 
 
 class SyncTasks(_Mirror):
@@ -159,6 +160,7 @@ class SyncTasks(_Mirror):
     answer = _build_waiting_method(Tasks.answer)
     pause = _build_waiting_method(Tasks.pause)
     resume = _build_waiting_method(Tasks.resume)
+    snooze = _build_waiting_method(Tasks.snooze)
 
     def __iter__(self) -> Iterator[TaskView]:
         return BackgroundReading(self._background, lambda: aiter(self._to)).each()

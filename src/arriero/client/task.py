@@ -142,7 +142,7 @@ class Task(Generic[R_co]):
 
     async def extend(self, *, by: str, reason: str, within: Duration) -> None:
         """Move its own limit to ``within`` from now; only later, never earlier. Raises: as ``resubmit``."""
-        limit = task_verbs.check_limit(within)
+        limit = check_seconds(within, "within", at_least=0.001)
         await operate_task(
             self._session, Verb.EXTEND, await load_task_to_act(self._session, self.id), by, reason, within=limit
         )
@@ -171,6 +171,16 @@ class Task(Generic[R_co]):
     async def resume(self, *, by: str, reason: str) -> None:
         """Let a paused task go on. Raises: as ``resubmit``."""
         await operate_task(self._session, Verb.RESUME, await load_task_to_act(self._session, self.id), by, reason)
+
+    async def snooze(self, *, by: str, reason: str, delay: Duration) -> None:
+        """Let nothing new begin for ``delay``; then it continues by itself. A second snooze replaces the first.
+
+        Raises: as ``resubmit``; also while an attempt is under way, and where the task's own limit would pass before.
+        """
+        seconds = check_seconds(delay, "delay", at_least=0.001)
+        await operate_task(
+            self._session, Verb.SNOOZE, await load_task_to_act(self._session, self.id), by, reason, within=seconds
+        )
 
     def __repr__(self) -> str:
         return f"<task {self.id}>"

@@ -156,6 +156,7 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     held_by: str | None = None
     record: ShownRecord | msgspec.UnsetType = ShownRecord()
     app: str = ""
+    snoozed_until: datetime | None = None
     payloads: Payloads | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -17,7 +17,6 @@ from ..errors import ApprovalNeeded, InvalidInput, UnknownTask, UnreadableRow, V
 from ..model import STEP_PREFIX, UNDO_PREFIX, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
 from ..model.answers import APPROVAL_NEEDED, Refusal
 from ..model.commands import Operate
-from ..model.policies import Duration, check_seconds
 from ..model.verb_rules import explain_left_out
 from ..payloads import codec
 from ..runtime.code import Code, OneStep, read_one_step
@@ -84,11 +83,6 @@ def raise_refused(verb: Verb, task_id: str, refusal: Refusal) -> None:
     """Raise the store's refusal as VerbRefused."""
     kind = ApprovalNeeded if refusal.verdict == APPROVAL_NEEDED else VerbRefused
     raise kind(refusal.detail, task_id=task_id, verb=verb, state=refusal.state, allowed=refusal.allowed)
-
-
-def check_limit(within: Duration) -> float:
-    """Check the new limit of ``extend``. Raises InvalidInput."""
-    return check_seconds(within, "within", at_least=0.001)
 
 
 # --- which step

@@ -12,7 +12,7 @@ from ..core.undo import list_open_compensations
 from ..errors import InvalidInput
 from ..explain.convoys import TasksAhead, describe_person_wait, describe_turn_wait, find_tasks_ahead
 from ..explain.past import TaskPast
-from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepKind, StepRow, TaskState, Turn
+from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepKind, StepRow, StepState, TaskState, Turn
 from ..model.failures import CapturedTraceback, TaskFailure, choose_public_text, read_step_failure, read_task_failure
 from ..model.instants import as_datetime
 from ..payloads.codec import decoder
@@ -146,6 +146,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
         submitted_at, started_at, ended_at: by the store's clock; None: not yet.
         incarnation: 1, and one more with each time that a person reopened it.
         paused: whether a person paused it, since ``paused_at``.
+        snoozed_until: nothing new of it begins before; None: nobody has snoozed it.
         convoy: the key of its convoy, ``place`` and ``sequence`` in it; None: it is in no convoy, or has no number.
         complete_by: its own limit; None: it has none.
         not_before: when a Scheduler looks at it next; None: only news wakes it, or somebody holds it.
@@ -194,6 +195,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
     unreadable: tuple[str, ...] = ()
     app: str = ""
     public: str = ""
+    snoozed_until: datetime | None = None
 
     @property
     def last_failure(self) -> FailureView | None:
@@ -229,6 +231,9 @@ def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None) -> str:
         return ""
     if task.paused_at is not None:
         return "a person who resumes it"
+    starts = (task.not_before, *(step.not_before for step in loaded.life if step.state is StepState.PENDING))
+    if task.snoozed_until is not None and task.snoozed_until in starts:
+        return f"the end of its snooze at {as_datetime(task.snoozed_until).isoformat(timespec='seconds')}"
     if task.turn is Turn.WAITING and loaded.convoy is not None:
         return describe_turn_wait(task, loaded.convoy, ahead)
     for step in loaded.life:
@@ -334,6 +339,7 @@ class _TaskViewBuilder:
             sequence=task.sequence,
             started_at=to_datetime(task.started_at),
             paused_at=to_datetime(task.paused_at),
+            snoozed_until=to_datetime(task.snoozed_until),
             complete_by=to_datetime(task.complete_by),
             not_before=to_datetime(task.not_before),
             held_by=self._find_holder(task.locked_by),

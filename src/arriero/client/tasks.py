@@ -118,7 +118,7 @@ class Tasks:
         self, *, by: str, reason: str, within: Duration, dry_run: bool = False, progress: Progress | None = None
     ) -> Acted:
         """Extend each; see Task.extend."""
-        limit = task_verbs.check_limit(within)
+        limit = check_seconds(within, "within", at_least=0.001)
         return await self._each(Verb.EXTEND, by, reason, dry_run, progress, lambda _: {"within": limit})
 
     async def answer(
@@ -146,6 +146,13 @@ class Tasks:
     async def resume(self, *, by: str, reason: str, dry_run: bool = False, progress: Progress | None = None) -> Acted:
         """Resume each; see Task.resume."""
         return await self._each(Verb.RESUME, by, reason, dry_run, progress)
+
+    async def snooze(
+        self, *, by: str, reason: str, delay: Duration, dry_run: bool = False, progress: Progress | None = None
+    ) -> Acted:
+        """Snooze each; see Task.snooze."""
+        seconds = check_seconds(delay, "delay", at_least=0.001)
+        return await self._each(Verb.SNOOZE, by, reason, dry_run, progress, lambda _: {"within": seconds})
 
     async def _each(
         self,

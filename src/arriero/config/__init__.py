@@ -125,6 +125,7 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
     approvals_answer: Annotated[int, _persons(Verb.ANSWER)] = 1
     approvals_pause: Annotated[int, _persons(Verb.PAUSE)] = 1
     approvals_resume: Annotated[int, _persons(Verb.RESUME)] = 1
+    approvals_snooze: Annotated[int, _persons(Verb.SNOOZE)] = 1
     approvals_keep_seconds: Annotated[
         float, _seconds("approvals", "An approval counts for so long; any verb carried out on the task ends it.")
     ] = DAY

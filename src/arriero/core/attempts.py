@@ -20,13 +20,23 @@ from ..events.step import (
     AttemptTried,
     StepExpired,
 )
-from ..model import Instant, StepKind, StepRow, StepState, TaskRow, TaskState, later, seconds_between
+from ..model import (
+    Instant,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskRow,
+    TaskState,
+    later,
+    seconds_between,
+)
 from ..model.answers import Refusal, TryDelayed
 from ..model.commands import BeginTry, CommandOfAttempt, DeliverAttempt, ExtendAttempt, ReleaseAttempt, SaveCheckpoint
 from ..model.failures import read_task_failure
 from ..model.policies import SECONDS_MAX
 from .changes import Change, Refused, Rows
 from .limits import LimitBook, hash_keys
+from .starts import find_request_start
 from .states import StepEvent, advance_step
 from .supervision import compute_complete_within, is_held_by_program, read_step_policy
 from .transitions import report_verdict
@@ -53,9 +63,10 @@ def release_attempt(command: ReleaseAttempt, rows: Rows, now: Instant) -> Change
     step = replace(step, **fields)
     writer.events.append(AttemptReleased(step.ordinal, step.fence))
     if writer.may_run_again(step):
-        at = writer.start_unless_paused(now)
+        at = find_request_start(writer.task, now)
         state = advance_step(step.state, StepEvent.HOLDER_LOST)
-        writer.put(replace(step, state=state, not_before=at, wait_by=_compute_wait_by(step, now)))
+        wait_by = None if at is None else _compute_wait_by(step, at)
+        writer.put(replace(step, state=state, not_before=at, wait_by=wait_by))
     else:
         writer.put(writer.close_step(step))
         writer.wake_task()
@@ -63,11 +74,11 @@ def release_attempt(command: ReleaseAttempt, rows: Rows, now: Instant) -> Change
     return writer.change()
 
 
-def _compute_wait_by(step: StepRow, now: Instant) -> Instant | None:
+def _compute_wait_by(step: StepRow, start: Instant) -> Instant | None:
     """Compute the deadline for the next first attempt. The time begins anew: the request has waited for nobody meanwhile."""
     within = read_step_policy(step).wait_within
     was_tried = step.attempt > 1 or step.lost_count
-    return None if within is None or was_tried else later(now, within)
+    return None if within is None or was_tried else later(start, within)
 
 
 EventOfAttempt = AttemptExtended | AttemptCheckpoint | AttemptTried | AttemptDelivered
@@ -233,7 +244,7 @@ def revoke_attempt(writer: Writer, step: StepRow) -> StepRow:
         fence=step.fence + 1,
         complete_by=None,
         in_doubt=True,
-        not_before=writer.start_unless_paused(writer.now),
+        not_before=find_request_start(writer.task, writer.now),
     )
     writer.events.append(AttemptRevoked(step.ordinal, revoked.fence))
     writer.put(revoked)

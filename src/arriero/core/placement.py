@@ -13,6 +13,7 @@ from ..events.convoy import ConvoyOpened, ConvoyPlaced
 from ..model import ConvoyRow, ConvoyState, Instant, Ordering, TailRow, TaskRow, Turn
 from ..model.answers import Refusal
 from ..model.commands import Submit
+from .starts import find_start
 
 SCHEDULE_ACTOR = "schedule"  # of the submissions that are runs of schedules
 SCHEDULE_KEY = "schedule "  # begins the keys of convoys in which runs wait: App and schedule follow
@@ -137,7 +138,7 @@ def place_task(task: TaskRow, command: Submit, spot: Spot, now: Instant) -> Plac
 def open_turn(task: TaskRow, convoy: ConvoyRow, now: Instant) -> tuple[TaskRow, ConvoyRow, ConvoyOpened]:
     """Begin the task's turn: it may be claimed, and no other task of its key."""
     assert task.rank is not None
-    due = now if task.due_at is None else max(now, task.due_at)
+    due = find_start(task, now if task.due_at is None else max(now, task.due_at))
     convoy = replace(
         convoy,
         state=ConvoyState.OPEN,

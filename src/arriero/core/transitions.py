@@ -63,6 +63,7 @@ from .limits import LimitBook, hash_keys
 from .placement import Spot, place_task
 from .routing import may_move
 from .speculative_start import claim
+from .starts import find_request_start
 from .states import StepEvent, advance_step
 from .writer import Writer
 
@@ -390,7 +391,7 @@ def _free_steps(writer: Writer, command: FreeTask) -> bool:
         again = writer.may_run_again(step)
         writer.events.append(StepLost(step.ordinal, step.fence, step.lost_count))
         if again:
-            freed_at = writer.start_unless_paused(writer.now)
+            freed_at = find_request_start(writer.task, writer.now)
             writer.put(replace(step, state=advance_step(step.state, StepEvent.HOLDER_LOST), not_before=freed_at))
         else:
             writer.put(writer.close_step(step))

@@ -14,6 +14,7 @@ from ..events.step import StepAnswered, StepEdited, StepSetBack
 from ..events.task import AlertClosed, OperatorAction
 from ..model import (
     STEP_OPEN,
+    TASK_FORWARD,
     TASK_OPEN,
     EditRow,
     Instant,
@@ -33,6 +34,7 @@ from ..model.verb_rules import VERB_RULES, explain_left_out
 from .attempts import may_revoke, revoke_attempt
 from .changes import Change, Refused, Rows
 from .convoys import settle_convoy
+from .starts import find_request_start
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .supervision import build_pivot_failure, decode_task_policy, find_pivot, is_held_by_program, read_step_policy
 from .undo import build_idempotency_key
@@ -47,6 +49,7 @@ from .verb_guards import (
 from .writer import Writer
 
 SEED_LIMIT = 1 << 62
+_ENDS_A_SNOOZE = (Verb.RESUBMIT, Verb.COMPENSATE, Verb.CANCEL)
 
 
 class _VerbRefused(Exception):
@@ -140,6 +143,7 @@ class _Operation:
             revision=task.revision + 1,
             unseen_since=None,
             not_before=task.not_before if task.locked_by is None else writer.now,
+            snoozed_until=None if command.verb in _ENDS_A_SNOOZE else task.snoozed_until,
         )
         _CARRY_OUT[command.verb](self)
         settle_convoy(writer, task)
@@ -453,9 +457,31 @@ class _Operation:
         writer.set(paused_at=None)
         self.added["paused"] = False
         for step in self._list_requests():
-            within = None if step.taken else read_step_policy(step).wait_within
-            wait_by = None if within is None else later(writer.now, within)
-            writer.put(replace(step, not_before=writer.now, wait_by=wait_by))
+            self._put_off(step, writer.now)
+
+    # --- snooze
+    def snooze(self) -> None:
+        task, writer = self.before, self.writer
+        until = later(writer.now, self.command.within)
+        if task.complete_by is not None and task.state in TASK_FORWARD and until >= task.complete_by:
+            raise _VerbRefused(f"task {task.task_id!r}: its own limit lies before that: extend it first")
+        due, before = writer.task.not_before, task.snoozed_until
+        if task.started_at is None and due is not None and due != before:
+            writer.set(due_at=due)  # if another snooze replaces this one, it still does not start before
+        writer.set(snoozed_until=until)
+        if due is not None:
+            writer.set(not_before=(writer.task.due_at or writer.now) if due == before else due)
+        for step in self._list_requests():
+            asked_for = writer.now if step.not_before in (None, before) else step.not_before
+            self._put_off(step, asked_for)
+        self.added["until"] = until
+
+    def _put_off(self, step: StepRow, at: Instant) -> None:
+        """Let a waiting request begin ``at``, or when its task may. From then on it waits for an Agent like a new one."""
+        start = find_request_start(self.writer.task, at)
+        within = None if step.taken else read_step_policy(step).wait_within
+        wait_by = None if within is None or start is None else later(start, within)
+        self.writer.put(replace(step, not_before=start, wait_by=wait_by))
 
     def _list_requests(self) -> list[StepRow]:
         return [step for step in self.life if step.state is StepState.PENDING and step.kind is not StepKind.TIMER]
@@ -469,4 +495,5 @@ _CARRY_OUT: dict[Verb, Callable[[_Operation], None]] = {
     Verb.ANSWER: _Operation.answer,
     Verb.PAUSE: _Operation.pause,
     Verb.RESUME: _Operation.resume,
+    Verb.SNOOZE: _Operation.snooze,
 }

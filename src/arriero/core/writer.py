@@ -63,6 +63,7 @@ from .alert_rows import build_task_alert
 from .breaker_book import BreakerBook, begin_attempt, note_charged
 from .changes import STATUS_OF_END, Change, ConvoyChange, Rows, publish_status
 from .limits import is_limited, name_limit_keys
+from .starts import find_request_start, find_start
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 
 
@@ -122,7 +123,9 @@ class Writer:
     def set(self, **fields: Any) -> None:
         if fields.get("turn", self.task.turn) is Turn.WAITING:
             fields["not_before"] = None  # whose turn in its convoy has not come is due for nobody, whatever wakes it
-        self.task = replace(self.task, **fields)
+        self.task = task = replace(self.task, **fields)
+        if task.snoozed_until is not None and task.not_before is not None:
+            self.task = replace(task, not_before=find_start(task, task.not_before))
 
     def put(self, step: StepRow) -> None:
         self.changed[step.step_no] = step
@@ -217,7 +220,7 @@ class Writer:
         # Once the undo began, or a person is asked, no forward step runs again. A compensation of a task that is held stays open.
         if self.may_run_again(step):
             state = advance_step(step.state, StepEvent.RETRY_ASKED)
-            self.put(replace(step, **fields, state=state, not_before=self.start_unless_paused(outcome.not_before)))
+            self.put(replace(step, **fields, state=state, not_before=find_request_start(self.task, outcome.not_before)))
             what = "cool_off" if outcome.cool_off else "retry"
         else:
             self.put(self.close_step(replace(step, **fields)))
@@ -234,10 +237,6 @@ class Writer:
                 is_charged=outcome.is_charged,
             )
         )
-
-    def start_unless_paused(self, at: Instant) -> Instant | None:
-        """Return the instant from which a request may be taken; None while the task is paused."""
-        return at if self.task.paused_at is None else None
 
     def may_run_again(self, step: StepRow) -> bool:
         if self.task.turn is Turn.WAITING:

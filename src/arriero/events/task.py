@@ -144,6 +144,7 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
         arguments, replaces: hashes of the new arguments of the task's workflow, and of those before.
         paused: of ``pause`` and ``resume`` how it is now.
         approved_by: who else asked for it, where one person is not enough.
+        until: of ``snooze``: nothing new begins before.
     """
 
     verb: str
@@ -160,6 +161,7 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
     fence: int
     not_before: Instant | None
     approved_by: tuple[str, ...] = ()
+    until: Instant | UnsetType = UNSET
 
     def describe(self, names: HistoryNames) -> str:
         changed = f" ({self.before} before, now {self.after})" if self.before != self.after else ""
@@ -168,8 +170,9 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
         anew = ", to run again from the beginning" if self.anew else ""
         edited = "" if self.arguments is UNSET else ", with edited arguments of its workflow"
         approved = f", approved by {' and '.join(self.approved_by)}" if self.approved_by else ""
+        snoozed = "" if self.until is UNSET else f"; nothing new begins before {format_instant(self.until)}"
         did = VERBS[Verb(self.verb)].done if self.verb in tuple(Verb) else self.verb
-        return f'{self.by} {did}{anew}{edited}{changed}{approved}: "{self.reason}"{until}'
+        return f'{self.by} {did}{anew}{edited}{changed}{approved}: "{self.reason}"{until}{snoozed}'
 
 
 class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):

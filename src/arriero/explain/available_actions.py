@@ -149,6 +149,12 @@ def _list_extend_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     return [AvailableAction(Verb.EXTEND, does, options=("--within", "DURATION"), refused=refused)]
 
 
+def _list_snooze_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    does = VERB_RULES[Verb.SNOOZE, loaded.task.state].effect
+    refused = _find_refusal(Verb.SNOOZE, loaded, now, within=0.001)
+    return [AvailableAction(Verb.SNOOZE, does, options=("--delay", "DURATION"), refused=refused)]
+
+
 def _list_answer_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     open_to_answer = [s for s in loaded.life if s.kind is not StepKind.TIMER and _may_be_answered(s)]
     found: list[AvailableAction] = []
@@ -184,4 +190,5 @@ _ACTIONS: dict[Verb, Callable[[Loaded, Instant], list[AvailableAction]]] = {
     Verb.CANCEL: _list_cancel_actions,
     Verb.EXTEND: _list_extend_actions,
     Verb.ANSWER: _list_answer_actions,
+    Verb.SNOOZE: _list_snooze_actions,
 }

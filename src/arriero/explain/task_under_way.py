@@ -55,6 +55,7 @@ class TaskUnderWay(TaskSituation):
         turn = self._describe_wait_for_turn()
         found = [
             *self._describe_pause(),
+            *self._describe_snooze(),
             *turn,
             *self._describe_undo(),
             *self._describe_passed_limit(),
@@ -102,6 +103,20 @@ class TaskUnderWay(TaskSituation):
         who = "" if act is None else f' by {act.by}: "{act.reason}"'
         says = f"paused since {self._at(since)}{who}; nothing new begins until it is resumed"
         return [Reason("paused", says, since=since)]
+
+    @property
+    def _snoozed_until(self) -> Instant | None:
+        """The end of a snooze that has not come."""
+        until = self.task.snoozed_until
+        return until if until is not None and until > self.now else None
+
+    def _describe_snooze(self) -> list[Reason]:
+        until, act = self._snoozed_until, self.past.last(Verb.SNOOZE)
+        if until is None:
+            return []
+        who = "" if act is None else f' by {act.by}: "{act.reason}"'
+        says = f"snoozed until {self._at(until)}{who}; nothing new begins before"
+        return [Reason("snoozed", says, since=None if act is None else act.at, until=until)]
 
     def _describe_undo(self) -> list[Reason]:
         if self.task.state is not TaskState.COMPENSATING:
@@ -184,6 +199,8 @@ class TaskUnderWay(TaskSituation):
         return [self._describe_due_task(due)]
 
     def _describe_later_start(self, due: Instant) -> list[Reason]:
+        if due == self._snoozed_until:
+            return []
         if self.task.started_at is None:
             return [Reason("waits_for_start", f"it waits for its start at {self._at(due)}, as submitted", until=due)]
         if any(step.kind is StepKind.TIMER and step.state in STEP_OPEN for step in self.life):
@@ -270,6 +287,11 @@ class TaskUnderWay(TaskSituation):
         name, due = format_step(step), step.not_before
         if due is None:
             return Reason("waits_for_resume", f"{name} is asked for, and waits until the task is resumed", step.label)
+        if due == self._snoozed_until:
+            says = f"{name}: {format_attempt(step)} waits for the end of the snooze"
+            return Reason(
+                "waits_for_snooze", says + self._format_doubt(step), step.label, None, due, find_key_in_doubt(step)
+            )
         if due > self.now:
             return self._describe_retry(step, due)
         barred = describe_wait_behind_breaker(step, self.breakers, self.now)

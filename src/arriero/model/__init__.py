@@ -69,6 +69,7 @@ class Verb(StrEnum):
     ANSWER = "answer"
     PAUSE = "pause"
     RESUME = "resume"
+    SNOOZE = "snooze"
 
 
 class Turn(StrEnum):
@@ -170,12 +171,13 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
         None  # by which those that wait are taken: the sequence, else the place, unless a person moved it
     )
     turn: Turn | None = None
-    due_at: Instant | None = None  # of one whose turn has not come: it does not start before
+    due_at: Instant | None = None  # of one that has not started: not before, whenever its turn comes or a snooze ends
     ledger_no: int | None = None  # of the ledger that has not let it go yet: nobody may begin it
     app: str = ""  # the App that runs it; empty: not said, any App with its code does
     trace_context: str | None = None  # of who submitted it: traceparent, a space and tracestate; see tracing.context
     from_ledger: int | None = None  # number of the ledger that it came with; it stays
     submitter: str | None = None  # id of the token that submitted it, if that has a cap on open tasks; it stays
+    snoozed_until: Instant | None = None  # nothing new of it begins before: so a person wants it
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -382,7 +382,7 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
         step: ordinal; of ``answer`` the step, of ``resubmit`` the one whose arguments are edited (None: the workflow's).
         arguments: of ``resubmit``: all of them, edited, as JSON text.
         result: of ``answer``, as JSON text; None with ``did_not_happen``.
-        within: of ``extend``: seconds from now.
+        within: of ``extend`` and ``snooze``: seconds from now.
         persons: how many must ask for the same, each in a command of its own; with fewer it is kept as an approval.
         approved_since: approvals count from this instant on.
     """

@@ -92,6 +92,20 @@ class AnswerArguments(VerbArguments, frozen=True, kw_only=True):
             raise InvalidInput(f"{result} and {did_not_happen} exclude each other: give one of them, not both")
 
 
+class SnoozeArguments(VerbArguments, frozen=True, kw_only=True):
+    """The time before which nothing begins, in seconds from now."""
+
+    delay: Annotated[
+        float, msgspec.Meta(description="How long nothing new begins, from now.", extra={"option": "--delay"})
+    ]
+
+    def check(self, name: Callable[[str], str] = str) -> None:
+        check_seconds(self.delay, name("delay"), at_least=0.001)
+
+    def build_fields(self, now: Callable[[], Instant]) -> dict[str, Any]:
+        return {"within": self.delay}
+
+
 class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """A verb on tasks, as people meet it.
 
@@ -163,6 +177,15 @@ VERBS: dict[Verb, VerbDeclaration] = {
         done="let it go on",
         words=("continue", "unpause"),
     ),
+    Verb.SNOOZE: VerbDeclaration(
+        summary="Let nothing new begin in a task before an instant.",
+        text="Let nothing new begin in a task for that long; then it continues by itself. A second snooze replaces the first."
+        " Attempts under way end. Its own limit continues to count: extend it first if it lies earlier.",
+        done="snoozed it",
+        arguments=SnoozeArguments,
+        example={"delay": 3600.0},
+        words=("delay", "postpone", "defer"),
+    ),
 }
 
 
@@ -220,6 +243,9 @@ VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
     (Verb.RESUME, TaskState.COMPENSATING): Rule(
         "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
     ),
+    (Verb.SNOOZE, TaskState.PENDING): Rule("nothing new begins before the end of the snooze", _GO_ON),
+    (Verb.SNOOZE, TaskState.PROCESSING): Rule("nothing new begins before the end of the snooze", _GO_ON),
+    (Verb.SNOOZE, TaskState.COMPENSATING): Rule("nothing new begins before the end of the snooze", _GO_ON),
 }
 
 

@@ -52,7 +52,8 @@ CREATE TABLE {schema}.task (
     app text NOT NULL DEFAULT '',   -- the App that runs it; empty: not said
     trace_context text,             -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
     from_ledger bigint,             -- of the ledger that it came with; it stays
-    submitter text                  -- the token that submitted it, if its open tasks are capped; it stays
+    submitter text,                 -- the token that submitted it, if its open tasks are capped; it stays
+    snoozed_until bigint            -- nothing new of it begins before: so a person wants it
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;

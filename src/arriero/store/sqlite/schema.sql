@@ -49,7 +49,8 @@ CREATE TABLE arriero_task (
     app TEXT NOT NULL DEFAULT '',   -- the App that runs it; empty: not said
     trace_context TEXT,             -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
     from_ledger INTEGER,            -- of the ledger that it came with; it stays
-    submitter TEXT                  -- the token that submitted it, if its open tasks are capped; it stays
+    submitter TEXT,                 -- the token that submitted it, if its open tasks are capped; it stays
+    snoozed_until INTEGER           -- nothing new of it begins before: so a person wants it
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.

@@ -22,6 +22,7 @@ CREATE INDEX task_from_ledger_open ON {schema}.task (from_ledger, task_no)
  WHERE from_ledger IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 -- The token that submitted it, if its open tasks are capped.
 ALTER TABLE {schema}.task ADD COLUMN submitter text;
+ALTER TABLE {schema}.task ADD COLUMN snoozed_until bigint;
 CREATE INDEX task_submitter_open ON {schema}.task (submitter)
  WHERE submitter IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 -- To the span of the last task of a convoy that ended in its turn: trace and span, in hexadecimal.

@@ -11,6 +11,7 @@ CREATE INDEX arriero_task_from_ledger_open ON arriero_task (from_ledger)
  WHERE from_ledger IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 -- The token that submitted it, if its open tasks are capped.
 ALTER TABLE arriero_task ADD COLUMN submitter TEXT;
+ALTER TABLE arriero_task ADD COLUMN snoozed_until INTEGER;
 CREATE INDEX arriero_task_submitter_open ON arriero_task (submitter)
  WHERE submitter IS NOT NULL AND state NOT IN ('processed', 'compensated', 'error');
 -- To the span of the last task of a convoy that ended in its turn: trace and span, in hexadecimal.

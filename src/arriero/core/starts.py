@@ -1,0 +1,13 @@
+"""Rules of when something of a task may begin that a person has paused or snoozed."""
+
+from ..model import Instant, TaskRow
+
+
+def find_start(task: TaskRow, at: Instant) -> Instant:
+    """Find when something of the task begins that would begin ``at``: no earlier than the end of a snooze."""
+    return at if task.snoozed_until is None else max(at, task.snoozed_until)
+
+
+def find_request_start(task: TaskRow, at: Instant) -> Instant | None:
+    """Find the instant from which a request of the task may be taken that is due ``at``; None while the task is paused."""
+    return find_start(task, at) if task.paused_at is None else None
