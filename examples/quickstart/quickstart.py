@@ -1,7 +1,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from arriero import Agent, App, Attempt, Permanent, TaskCompensated, Undo, workflow
+from arriero import App, Attempt, Permanent, TaskCompensated, Undo
 
 
 @dataclass(frozen=True)
@@ -10,8 +10,9 @@ class Order:
     pieces: int
 
 
-payments = Agent("payments", max_in_flight=20)  # an Agent is the one object for one remote service
-stock = Agent("stock")
+shop = App("shop")  # keeps its state in ./arriero.db
+payments = shop.service("payments", max_in_flight=20)  # an Agent: the one object for one remote service
+stock = shop.service("stock")
 
 
 @payments.step(complete_within=10)  # seconds; later answers never count
@@ -28,25 +29,26 @@ async def refund(undo: Undo[str], order: Order) -> None:
 @stock.step  # plain functions are steps too
 def reserve(order: Order) -> None:
     if order.pieces > 10:
-        raise Permanent("out of stock")
+        raise Permanent("out of stock")  # surely did not happen: nothing to release
 
 
-@workflow  # resumes after its last recorded step, whatever died
+@reserve.compensation
+def release(order: Order) -> None:
+    print("release", order.pieces, "pieces")
+
+
+@shop.workflow  # resumes after its last recorded step, whatever died
 async def fulfil(order: Order) -> str:
     receipt = await charge(order)
     await reserve(order)
     return receipt
 
 
-shop = App("shop", agents=[payments, stock], workflows=[fulfil])  # keeps its state in ./arriero.db
-
-
 async def main() -> None:
     async with shop.running():  # Scheduler, Agents and Supervisor in this process
         for order in Order("1001", 2), Order("1002", 99):
-            task = await shop.submit(fulfil(order), task_id=order.id)
             try:
-                print(order.id, await task.result())
+                print(order.id, await shop.execute(fulfil(order), task_id=order.id))
             except TaskCompensated as undone:
                 print(order.id, "undone:", undone.reason)
 

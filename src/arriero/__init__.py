@@ -8,7 +8,7 @@ from .client.convoy import Convoy, ConvoyOutcome, ConvoyView
 from .client.external_transaction import connect, transaction
 from .client.ledger import Entry, Ledger
 from .client.replies import Status
-from .client.task import Task, start
+from .client.task import Task
 from .client.task_verbs import Acted
 from .client.task_view import FailureView, StepView, TaskView
 from .client.tasks import Tasks
@@ -55,7 +55,6 @@ from .errors import (
     LeadershipLost,
     LeaseRefused,
     LeaseUnavailable,
-    NotYetBuilt,
     OutcomeUnknown,
     Permanent,
     SchemaOutdated,
@@ -66,6 +65,7 @@ from .errors import (
     TaskCompensated,
     TaskExists,
     TaskFailed,
+    TaskHeld,
     TooManyOpenTasks,
     TransactionConflict,
     Transient,
@@ -152,7 +152,6 @@ __all__ = [
     "LeaseUnavailable",
     "Ledger",
     "LedgerView",
-    "NotYetBuilt",
     "OutcomeUnknown",
     "Permanent",
     "ProcessState",
@@ -180,6 +179,7 @@ __all__ = [
     "TaskCompensated",
     "TaskExists",
     "TaskFailed",
+    "TaskHeld",
     "TaskView",
     "Tasks",
     "TooManyOpenTasks",
@@ -205,7 +205,6 @@ __all__ = [
     "now",
     "random",
     "sleep",
-    "start",
     "transaction",
     "uuid",
     "workflow",

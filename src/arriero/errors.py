@@ -9,7 +9,6 @@ ArrieroError
 │   ├── ConvoyRefused      the convoy has ended, or is ordered otherwise
 │   ├── InvalidArguments   the types of a workflow or step refuse them
 │   ├── MutilatedExport    an exported history was cut or changed
-│   ├── NotYetBuilt        a later release brings it
 │   ├── TaskExists         another operation is known under this id
 │   │   └── SequenceUsed   another operation has this number in the convoy
 │   ├── TooManyOpenTasks   a token of the HTTP API has as many open tasks as it may have
@@ -25,8 +24,9 @@ ArrieroError
 │   ├── SchemaOutdated     the schema is older or newer than this release
 │   └── TransactionConflict  run your transaction again
 ├── OutcomeUnknown         a commit's answer was lost: ask again under the same task_id
-├── TaskFailed             the task ended in error
-│   └── TaskCompensated    it was undone
+├── TaskFailed             the task has no output
+│   ├── TaskCompensated    it was undone
+│   └── TaskHeld           it ended in error and waits for a person
 ├── StepError              raised in steps
 │   ├── InDoubt            it may have happened
 │   ├── Transient          surely did not happen; try again
@@ -98,10 +98,6 @@ class IdempotencyKeyBarred(InvalidInput):
 
 class IdempotencyKeyReused(InvalidInput):
     """This key belongs to another request."""
-
-
-class NotYetBuilt(InvalidInput):
-    """This release cannot do that yet."""
 
 
 class InvalidArguments(InvalidInput):
@@ -322,7 +318,7 @@ class StepFailed(ArrieroError):
 
 
 class TaskFailed(ArrieroError):
-    """The task ended in error and waits for a person.
+    """The task has no output: it was undone (``TaskCompensated``), or it waits for a person (``TaskHeld``).
 
     ``reason``: for operators; it may hold addresses and names of machines. ``public``: what a customer may read: the ``public``
     of the step's or the workflow's error, else a neutral sentence.
@@ -358,3 +354,7 @@ class TaskFailed(ArrieroError):
 
 class TaskCompensated(TaskFailed):
     """The task failed and everything it had done was undone."""
+
+
+class TaskHeld(TaskFailed):
+    """The task ended in error and waits for a person."""

@@ -323,7 +323,7 @@ def test_the_front_forwards_every_public_method_there_is_with_its_parameters() -
 
     for front, of in ((SyncTask, Task), (SyncTasks, Tasks), (SyncSchedules, Schedules), (SyncApp, App)):
         names = {name for name, value in vars(of).items() if callable(value) and not name.startswith("_")}
-        for name in names - {"on_alert", "schedule", "submit_ledger", "trace"}:
+        for name in names - {"on_alert", "schedule", "service", "submit_ledger", "trace", "workflow"}:
             more = {"timeout"} if name == "replies" else set()
             wanted, found = parameters(getattr(of, name)), parameters(getattr(front, name))
             assert {key: text for key, text in found.items() if key not in more} == wanted, name

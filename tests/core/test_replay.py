@@ -630,7 +630,7 @@ def test_awaiting_a_call_of_a_workflow_is_a_typed_refusal() -> None:
     async def code() -> None:
         await child()
 
-    assert "NotYetBuilt: child(...) was awaited in a workflow" in end_by_bug(code)
+    assert "InvalidInput: child(...) was awaited in a workflow" in end_by_bug(code)
 
 
 # --- how code may end

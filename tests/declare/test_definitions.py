@@ -22,7 +22,6 @@ from arriero import (
     ConvoyPolicy,
     DefinitionError,
     InvalidInput,
-    NotYetBuilt,
     Retry,
     Supervision,
     Undo,
@@ -593,14 +592,6 @@ def test_options_change_one_call_and_leave_the_rest() -> None:
 def test_a_bad_key_is_refused(key: Any) -> None:
     with pytest.raises(InvalidInput, match="key of charge"):
         charge(1).options(key=key)
-
-
-# --- what later releases bring
-async def test_what_is_not_built_yet_is_a_typed_refusal() -> None:
-    with pytest.raises(NotYetBuilt, match="child tasks"):
-        fulfil(1).options(task_id="t")
-    with pytest.raises(NotYetBuilt, match="child tasks"):
-        await arriero.start(fulfil(1))
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.5, True, "3", 1_001])

@@ -1,12 +1,13 @@
 """App: Agents and workflows under a name. It builds the parts and forwards; it decides nothing."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from ..declare.steps import Agent, Step, StepCall
-from ..declare.workflows import Workflow, WorkflowCall
+from ..declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, WorkflowOptions, workflow
 from ..errors import DefinitionError, InvalidInput
 from ..model import STEP_PREFIX
 from ..model.policies import Duration, check_type
@@ -23,12 +24,32 @@ if TYPE_CHECKING:
     from ..model.schedules import OverlapName
     from .sync import SyncApp
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 OnAlert = TypeVar("OnAlert", bound="Callable[[Alert], Any]")
 
 
+def _build_service(kind: Callable[P, Agent]) -> Callable[Concatenate["App", P], Agent]:
+    """Build ``App.service``, which takes what an Agent takes."""
+
+    def service(self: "App", /, *args: P.args, **kwargs: P.kwargs) -> Agent:
+        """Declare an Agent of this App: the object for one remote service. It takes what ``Agent`` takes.
+
+        Declare its steps by ``@service.step``. Raises: DefinitionError - an option that cannot work, a name that is taken, or
+        the App is open.
+        """
+        return self._add_agent(kind(*args, **kwargs))
+
+    service.__qualname__ = "App.service"
+    vars(service)["__signature__"] = inspect.signature(kind.__init__)
+    return service
+
+
 class App(Client):
     """Agents and workflows under a name, and the state store they share.
+
+    ``app.service(...)`` and ``@app.workflow`` declare them for this App alone. Those of several modules are given instead.
 
     Args:
         name: of the App.
@@ -53,12 +74,55 @@ class App(Client):
             raise DefinitionError(str(error)) from error
         self.agents = _check_each(agents, Agent, "agents")
         self.workflows = _check_each(workflows, Workflow, "workflows")
-        if any(agent.provides is not None for agent in self.agents):
+        _refuse_doubled_agents(self.agents)
+        super().__init__(Session(self.name, self._read_declared, store))
+        self._fronts: dict[str, SyncApp] = {}
+
+    def _read_declared(self) -> tuple[tuple[Agent, ...], dict[str, Code]]:
+        """Check what is declared by now, and read the steps of the Agents. Raises DefinitionError."""
+        if [agent for agent in self.agents if agent.provides is not None]:
             from ..declare.providers import group_agents  # only who has providers pays for loading it
 
             group_agents(self.agents)  # refuses providers whose steps differ
-        super().__init__(Session(self.name, self.agents, _build_codes(self.agents, self.workflows), store))
-        self._fronts: dict[str, SyncApp] = {}
+        return self.agents, _build_codes(self.agents, self.workflows)
+
+    service = _build_service(Agent)
+
+    def _add_agent(self, agent: Agent) -> Agent:
+        self._refuse_when_open(f"Agent {agent.name}")
+        agents = (*self.agents, agent)
+        _refuse_doubled_agents(agents)
+        self.agents = agents
+        return agent
+
+    @overload
+    def workflow(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(self, /, **options: Unpack[WorkflowOptions]) -> WorkflowDecorator: ...
+    def workflow(self, fn: Callable[..., Any] | None = None, /, **options: Unpack[WorkflowOptions]) -> Any:
+        """Declare a workflow of this App: an ``async def`` whose awaits of steps are recorded.
+
+        Args:
+            fn: the function.
+            options: those of ``arriero.workflow``.
+        Raises: DefinitionError - an option that cannot work, a name that is taken, or the App is open.
+        """
+
+        def declare(function: Callable[..., Any]) -> Workflow[..., Any]:
+            declared = workflow(**options)(function)
+            self._refuse_when_open(f"workflow {declared.name}")
+            _refuse_doubled_workflow(declared.name, self.workflows)
+            self.workflows = (*self.workflows, declared)
+            return declared
+
+        return WorkflowDecorator(declare) if fn is None else declare(fn)
+
+    def _refuse_when_open(self, what: str) -> None:
+        if self.session.users:
+            raise DefinitionError(
+                f"{what} was declared while App {self.name} is open, and its processes would not know it: declare it before"
+                " `async with` or `running()`, where the module is imported"
+            )
 
     async def __aenter__(self) -> "App":
         """A client: submits and asks; runs nothing. Raises StoreError, SchemaOutdated, InvalidInput."""
@@ -196,11 +260,19 @@ def _check_each(values: Iterable[T], of: type, what: str) -> tuple[T, ...]:
     return tuple(check_type(value, of, f"one of the {what} of an App") for value in values)
 
 
-def _build_codes(agents: tuple[Agent, ...], workflows: tuple[Workflow[..., Any], ...]) -> dict[str, Code]:
-    codes: dict[str, Code] = {}
+def _refuse_doubled_agents(agents: tuple[Agent, ...]) -> None:
     names = [agent.name for agent in agents]
     if doubled := {name for name in names if names.count(name) > 1}:
         raise DefinitionError(f"two Agents are named {min(doubled)!r}; a name stands for one remote service")
+
+
+def _refuse_doubled_workflow(name: str, known: tuple[Workflow[..., Any], ...]) -> None:
+    if any(one.name == name for one in known):
+        raise DefinitionError(f"two workflows are named {name!r}; give one of them another name=")
+
+
+def _build_codes(agents: tuple[Agent, ...], workflows: tuple[Workflow[..., Any], ...]) -> dict[str, Code]:
+    codes: dict[str, Code] = {}
     definitions: list[tuple[str, Workflow[Any, Any] | Step[Any, Any]]] = [(w.name, w) for w in workflows]
     called = [agent for agent in agents if agent.provides is None]  # the steps of the others have the same names
     definitions += [(STEP_PREFIX + step.name, step) for agent in called for step in agent.steps.values()]

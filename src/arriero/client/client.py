@@ -99,6 +99,46 @@ class Client:
         task_id, code = answer.task_id or command.task_id, session.codes[command.workflow]
         return Task(session, task_id, code, answer.task_no, created=answer.created)
 
+    async def execute(
+        self,
+        call: WorkflowCall[R] | StepCall[R],
+        *,
+        task_id: str | None = None,
+        timeout: Duration | None = None,
+        convoy: str | None = None,
+        sequence: int | None = None,
+        end_of_sequence: bool = False,
+        priority: int = 5,
+        delay: Duration = 0,
+        reply_to: str | None = None,
+        traceparent: str | None = None,
+        tracestate: str | None = None,
+    ) -> R:
+        """Start a task, wait for its end and answer with the workflow's output: ``submit`` and ``Task.result`` in one.
+
+        The task is durable before the wait begins, and does not depend on it. Who is cancelled, or waits longer than ``timeout``, stops
+        waiting, and the task continues. Call it again with the same ``task_id``: it waits for the same task.
+
+        Args:
+            timeout: seconds or timedelta to wait after the submission; None waits as long as it takes.
+            task_id, convoy, sequence, end_of_sequence, priority, delay, reply_to, traceparent, tracestate: as for ``submit``.
+        Raises: TimeoutError; TaskCompensated when it was undone; TaskHeld when it waits for a person; what ``submit`` raises.
+        """
+        limit = None if timeout is None else check_seconds(timeout, "timeout")  # before anything is submitted
+        task = await self.submit(
+            call,
+            task_id=task_id,
+            convoy=convoy,
+            sequence=sequence,
+            end_of_sequence=end_of_sequence,
+            priority=priority,
+            delay=delay,
+            reply_to=reply_to,
+            traceparent=traceparent,
+            tracestate=tracestate,
+        )
+        return await task.result(limit)
+
     async def submit_ledger(
         self,
         ledger_id: str,

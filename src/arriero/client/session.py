@@ -5,7 +5,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -40,7 +40,18 @@ if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..store.state_store import StateStore
     from ..tracing.tracer import TracingOptions
 
+T = TypeVar("T")
 OperatorCommand = CommandOfPerson | OperateAgent
+
+
+class _ReadUntilOpen(Generic[T]):
+    """A part of what the App has declared. While the App is open it is an attribute of the session, and this is not called."""
+
+    def __init__(self, choose: Callable[[tuple[tuple[Agent, ...], Mapping[str, Code]]], T]) -> None:
+        self._choose = choose
+
+    def __get__(self, session: "Session", owner: type) -> T:
+        return self._choose(session.read_declared())
 
 
 class Session:
@@ -50,15 +61,21 @@ class Session:
 
     Args:
         app: the App's name.
-        agents: whose steps the App's workflows await.
-        codes: what the App runs, by the name in a task's row.
+        declared: checks and reads what the App has declared: its Agents, and its code by the name in a task's row. Steps and
+            workflows may be declared until the App is opened.
         given_store: URL of the store that the App's code names; None: it names none.
     """
 
-    def __init__(self, app: str, agents: tuple[Agent, ...], codes: Mapping[str, Code], given_store: str | None) -> None:
+    agents = _ReadUntilOpen(lambda declared: declared[0])  # whose steps the App's workflows await
+    codes = _ReadUntilOpen(lambda declared: declared[1])  # what the App runs, by the name in a task's row
+
+    def __init__(
+        self, app: str, declared: Callable[[], tuple[tuple[Agent, ...], Mapping[str, Code]]], given_store: str | None
+    ) -> None:
         self.app = app
-        self.agents = agents
-        self.codes = codes
+        self._declared = declared
+        self.users = 0
+        declared()  # what is declared wrongly is refused where the App is made
         self.given_store = given_store
         self.ports: Ports = SystemPorts()
         self.settings: Settings | None = None  # set by tests; else as configured
@@ -74,7 +91,6 @@ class Session:
         self.http_problems: Counter[str] = Counter()  # its refusals and failures, by code
         self.commit_counts = CommitCounts()  # of what runs in this process, and of its submissions
         self.submission_counts = CommitCounts()
-        self.users = 0
         self.waiting = ResultWaiters(
             lambda: self.store,
             lambda: self.ports,
@@ -86,6 +102,10 @@ class Session:
         self._views: TaskViews | None = None
         self._acknowledger: Acknowledger | None = None
         self.configuration: Configuration | None = None  # as they were read last
+
+    def read_declared(self) -> tuple[tuple[Agent, ...], Mapping[str, Code]]:
+        """Read what the App has declared by now. Raises DefinitionError."""
+        return self._declared()
 
     # --- opening and closing
     def configure(self, **flags: Any) -> "Configuration":
@@ -155,11 +175,13 @@ class Session:
                 " second App"
             )
         if self.users == 0:
+            declared = self._declared()
             crash_points.read_environment()
             self._loop = loop
             store.on_wake_up(self.waiting.look)
             await store.open()
             self._store = store
+            vars(self)["agents"], vars(self)["codes"] = declared
         elif self._store is not None and store.url != self._store.url:
             raise InvalidInput(f"App {self.app} is open on {self._store.url}; close it before opening {store.url}")
         self.users += 1
@@ -190,6 +212,7 @@ class Session:
 
     def _forget(self) -> None:
         self._store = self._views = self._submissions = self._acknowledger = None
+        del vars(self)["agents"], vars(self)["codes"]
 
     async def __aenter__(self) -> "Session":
         """Open the configured store. Raises StoreError, SchemaOutdated, InvalidInput."""

@@ -301,6 +301,7 @@ class SyncApp(_Mirror):
         Client.submit,
         "Start a task; arguments and errors are those of App.submit. With ``connection``, in the calling thread.",
     )
+    execute = _build_waiting_method(Client.execute)
     submit_ledger = _build_waiting_method(
         Client.submit_ledger,
         """Submit a message with operations on many keys; arguments and errors are those of App.submit_ledger.

@@ -6,8 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..declare.workflows import WorkflowCall
-from ..errors import NotYetBuilt, TaskCompensated, TaskFailed, UnknownTask
+from ..errors import TaskCompensated, TaskHeld, UnknownTask
 from ..model import TaskState, Verb
 from ..model.failures import choose_public_text, read_task_failure
 from ..model.policies import Duration, check_seconds
@@ -51,7 +50,7 @@ class Task(Generic[R_co]):
 
         Args:
             timeout: seconds or timedelta; None waits as long as it takes.
-        Raises: TimeoutError; TaskCompensated when it was undone; TaskFailed when it waits for a person; UnknownTask.
+        Raises: TimeoutError; TaskCompensated when it was undone; TaskHeld when it waits for a person; UnknownTask.
         """
         limit = None if timeout is None else check_seconds(timeout, "timeout")
         nobody = await self._session.describe_missing_scheduler()
@@ -87,7 +86,7 @@ class Task(Generic[R_co]):
             return msgspec.json.decode(task.output) if code is None else code.output(task.output)
         assert task.failure is not None
         failure = read_task_failure(task.failure)
-        kind = TaskCompensated if task.state is TaskState.COMPENSATED else TaskFailed
+        kind = TaskCompensated if task.state is TaskState.COMPENSATED else TaskHeld
         raise kind(
             task.task_id,
             state=str(task.state),
@@ -184,8 +183,3 @@ class Task(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"<task {self.id}>"
-
-
-async def start(call: WorkflowCall[R]) -> Task[R]:
-    """Start a child task. Raises NotYetBuilt in this release."""
-    raise NotYetBuilt("arriero.start: child tasks come with a later release; submit each workflow with app.submit")

@@ -2,9 +2,9 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
-from ..errors import DefinitionError, NotYetBuilt
+from ..errors import DefinitionError, InvalidInput
 from ..model.policies import (
     DEFAULT_CONVOY_POLICY,
     ConvoyPolicy,
@@ -38,25 +38,16 @@ class WorkflowCall(CallValue[R_co]):
         self.workflow = workflow
         self.arguments = arguments
 
-    def options(
-        self,
-        *,
-        key: str | None = None,
-        task_id: str | None = None,
-        convoy: str | None = None,
-        priority: int | None = None,
-    ) -> "WorkflowCall[R_co]":
-        """Reserved for child tasks. Raises: NotYetBuilt - this release has none; submit the workflow instead."""
-        raise NotYetBuilt("child tasks come with a later release; submit each workflow with app.submit(..., task_id=)")
-
     async def _run_call(self) -> R_co:
         name = self.workflow.name
         if current_run() is not None:
-            raise NotYetBuilt(
-                f"{name}(...) was awaited in a workflow: child tasks come with a later release; await its steps instead"
+            raise InvalidInput(
+                f"{name}(...) was awaited in a workflow, which awaits only steps: call {name}.function(...) to run its code as a part"
+                f" of this task, or submit it as a task of its own outside of workflow code"
             )
         raise DefinitionError(
-            f"{name}(...) is a call value: start it with app.submit({name}(...)), then await task.result()"
+            f"{name}(...) is a call value: start it with app.submit({name}(...)), then await task.result(), or do both with"
+            f" app.execute({name}(...))"
         )
 
     def __repr__(self) -> str:
@@ -111,6 +102,17 @@ class Workflow(Declared, Generic[P, R]):
         return f"<workflow {self.name}>"
 
 
+class WorkflowOptions(TypedDict, total=False):
+    """The options of ``workflow``, which describes them."""
+
+    name: str
+    complete_within: Duration
+    supervision: Supervision
+    convoy_policy: ConvoyPolicy
+    share: int
+    undo_on_doubt: UndoOnDoubt
+
+
 class WorkflowDecorator:
     """The decorator that ``workflow(...)`` with options returns."""
 
@@ -124,15 +126,7 @@ class WorkflowDecorator:
 @overload
 def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
-def workflow(
-    *,
-    name: str = ...,
-    complete_within: Duration = ...,
-    supervision: Supervision = ...,
-    convoy_policy: ConvoyPolicy = ...,
-    share: int = ...,
-    undo_on_doubt: UndoOnDoubt = ...,
-) -> WorkflowDecorator: ...
+def workflow(**options: Unpack[WorkflowOptions]) -> WorkflowDecorator: ...
 def workflow(
     fn: Callable[..., Any] | None = None,
     /,

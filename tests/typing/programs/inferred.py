@@ -393,16 +393,37 @@ def sync_mirrors_all_of_the_async_front() -> None:
     assert nothing is None
 
 
-# --- what later releases bring: it type-checks today and is refused when it is used
-@workflow
-async def parent(order: Order) -> int:
-    child = await arriero.start(correct("a"))
-    assert_type(child, Task[int])
-    assert_type(arriero.convoy_state(Order), Order | None)
-    return await correct("a").options(task_id="child", convoy="a", priority=3)
-
-
+# --- ledgers and convoys
 async def later() -> None:
     entries = [arriero.Entry(fulfil(Order("1")), convoy="c"), arriero.Entry(count("a"), task_id="t", sequence=1)]
     ledger = await shop.submit_ledger("l", entries, bad="set_aside")
     assert_type(ledger.accepted, int)
+
+
+# --- an App that declares its own, and answers in one call
+front = App("front")
+cards = front.service("cards", max_in_flight=20, retry_budget=None)
+assert_type(cards, Agent)
+
+
+@cards.step
+async def pay(order: Order) -> Receipt:
+    return Receipt(order.id)
+
+
+@front.workflow
+async def buy(order: Order) -> Receipt:
+    return await pay(order)
+
+
+@front.workflow(name="sell", complete_within=5, undo_on_doubt="stop")
+async def sell(order: Order, *, tip: int = 0) -> int:
+    assert_type(arriero.convoy_state(Order), Order | None)
+    return tip
+
+
+async def answer_in_one_call() -> None:
+    assert_type(buy(Order("1")), WorkflowCall[Receipt])
+    assert_type(await front.execute(buy(Order("1")), task_id="1", timeout=5), Receipt)
+    assert_type(await front.execute(pay(Order("1")), priority=9), Receipt)
+    assert_type(front.sync.execute(sell(Order("1"), tip=1), timeout=timedelta(seconds=1)), int)

@@ -116,6 +116,27 @@ async def front() -> None:
     _ = view.output.number  # refused: union-attr, attr-defined
 
 
+# --- what an App declares for itself
+cards = shop.service("cards", max_inflight=3)  # refused: call-arg
+
+
+@shop.workflow(share="3")  # refused: arg-type, call-overload
+async def of_shop(order: Order) -> str:
+    return order.id
+
+
+@shop.workflow
+async def buy(order: Order) -> int:
+    return 1
+
+
+async def in_one_call() -> None:
+    await shop.execute(buy("1"))  # refused: arg-type
+    await shop.execute(buy(Order("1")), connection=None)  # refused: call-arg
+    text: str = await shop.execute(buy(Order("1")))  # refused: assignment, arg-type
+    shop.sync.execute(buy(Order(text)), timeout="5")  # refused: arg-type
+
+
 # --- app.sync has the signatures of the async front
 def without_a_loop() -> None:
     shop.sync.submit(fulfil(Order("1")), taskid="1")  # refused: call-arg
