@@ -1,0 +1,62 @@
+"""The pages for users are written in plain words: forms that must be read twice are not in them.
+
+Only prose counts: not blocks of code, not text in backticks, not what is generated from the code.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+BY_OTHERS = {"tutorial.md", "performance.md", "fastapi.md"}
+PAGES = sorted(page for page in (*DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")) if page.name not in BY_OTHERS)
+NOT_PROSE = re.compile(
+    r"^<!-- generated:.*?^<!-- end:[^\n]*$|^<!--.*?-->$|^```.*?^```$|``[^\n]*?``|`[^`\n]*`|\]\([^)\n]*\)",
+    re.MULTILINE | re.DOTALL,
+)
+HINTS = {  # a form to avoid -> what to write in its place
+    r"(re)?tell(s|ing)?|told": "report, log, notify, deliver, print",
+    r"(go|goes|went|gone)\s+on": "continue, resume",
+    r"at\s+once": "immediately, or at a time",
+    r"so\s+(many|soon|often|far\s+back)": "name the quantity",
+    r"for\s+good": "permanently",
+    r"who(m)?ever": "the role: the caller, any process",
+    r"nobody": "say what is true and what to do",
+    r"somebody|a\s+person|persons|people": "operator, approver, customer",
+    r"(?<!there )(is|are|was|were)\s+no\s+(?!longer|more|later|other)\w+": "is not a valid ...",
+    r"any\s+more": "no longer",
+    r"for\s+ever": "indefinitely, or name the bound",
+    r"anew": "again",
+    r"under\s+way": "running",
+    r"made up|make up|makes up": "caught up, run late",
+    r"surely|for\s+certain": "definitely, or known",
+    r"(stands?|standing|stood)\s+still": "is blocked, hung, idle",
+    r"(is|are|was|were)\s+gone": "was deleted, ended, disconnected",
+    r"(is|are)\s+well|well\s+again": "is healthy",
+    r"of\s+(its|their|your|our)\s+own": "a separate, a dedicated",
+    r"in\s+the\s+middle": "median",
+}  # fmt: skip
+FORM = re.compile(rf"\b(?:{'|'.join(f'({form})' for form in HINTS)})\b", re.IGNORECASE)
+
+
+def blank(code: re.Match[str]) -> str:
+    """As many lines as before, so that a line's number stays right."""
+    return "_" + "\n" * code[0].count("\n")
+
+
+def find_forms(text: str) -> list[tuple[int, str]]:
+    """Each form to avoid, with its line."""
+    prose = NOT_PROSE.sub(blank, text)
+    return [(prose.count("\n", 0, found.start()) + 1, found[0]) for found in FORM.finditer(prose)]
+
+
+def test_a_form_is_found_in_prose_alone() -> None:
+    page = "`told`\n\n```text\nat once\n```\n\nIt goes\non. [x](told.md)\n<!-- generated: a -->\nfor good\n<!-- end: a -->\n"
+    assert find_forms(page) == [(7, "goes\non")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_is_in_plain_words(page: Path) -> None:
+    assert find_forms(page.read_text(encoding="utf-8")) == []
