@@ -30,11 +30,12 @@ async def refund(undo: Undo[str], order: Order) -> None:
 def reserve(order: Order) -> None:
     if order.pieces > 10:
         raise Permanent("out of stock")  # surely did not happen: nothing to release
+    print("reserve", order.pieces, "for", order.id)
 
 
 @reserve.compensation
 def release(order: Order) -> None:
-    print("release", order.pieces, "pieces")
+    print("release", order.pieces, "of", order.id)
 
 
 @shop.workflow  # resumes after its last recorded step, whatever died
