@@ -34,6 +34,11 @@ async def seat(attempt: Attempt, booking: str) -> str:
     return seats.setdefault(attempt.idempotency_key, f"seat {len(seats) + 1}")
 
 
+@seat.compensation
+async def free(undo: Undo[str], booking: str) -> None:
+    seats.pop(undo.forward_key, None)
+
+
 @workflow
 async def book(booking: str) -> str:
     await charge(booking)

@@ -238,7 +238,7 @@ class Programs:
     async def open_gateway(self, number: int, process: int, node: Node, store: Any, ports: Ports) -> None:
         """Let programs reach a process that has started."""
         app = self._world.app
-        session = Session(app.name, lambda: (app.agents, app.session.codes), None)
+        session = Session(app.name, lambda opening=False: (app.agents, app.session.codes), None)
         session.ports, session.node = ports, node
         await session.open(store)
         self.network.open(number, Gateway(process, RemoteAgents(session), session))

@@ -352,6 +352,10 @@ class TaskFailed(ArrieroError):
             self.add_note(f"in the task: {at}")
 
 
+class MissingCompensationWarning(UserWarning):
+    """An App undoes its tasks, and a step of it does not say how it is undone, or that it needs no undo."""
+
+
 class TaskCompensated(TaskFailed):
     """The task failed and everything it had done was undone."""
 

@@ -6,10 +6,22 @@ Steps say on standard output that they are at work; some go on only when there i
 import asyncio
 import sys
 import threading
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, Undo, sleep, workflow
+from arriero import (
+    Agent,
+    App,
+    Attempt,
+    MissingCompensationWarning,
+    Permanent,
+    Retry,
+    Supervision,
+    Undo,
+    sleep,
+    workflow,
+)
 
 payments, stock = Agent("payments"), Agent("stock")
 GATE = Path("gate")
@@ -114,6 +126,7 @@ async def wired(order: Order) -> str:
     return await transfer(order)
 
 
+warnings.simplefilter("ignore", MissingCompensationWarning)  # tests compare what commands write
 app = App(
     "shopfront",
     agents=[payments, stock],

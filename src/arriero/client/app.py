@@ -1,6 +1,7 @@
 """App: Agents and workflows under a name. It builds the parts and forwards; it decides nothing."""
 
 import inspect
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 from ..declare.steps import Agent, Step, StepCall
 from ..declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, WorkflowOptions, workflow
-from ..errors import DefinitionError, InvalidInput
+from ..errors import DefinitionError, InvalidInput, MissingCompensationWarning
 from ..model import STEP_PREFIX
 from ..model.policies import Duration, check_type
 from ..payloads import codec
@@ -76,10 +77,15 @@ class App(Client):
         self.workflows = _check_each(workflows, Workflow, "workflows")
         _refuse_doubled_agents(self.agents)
         super().__init__(Session(self.name, self._read_declared, store))
+        self._declares_itself = False
+        if self.workflows:
+            warn_of_missing_compensations(self.name, self.agents)
         self._fronts: dict[str, SyncApp] = {}
 
-    def _read_declared(self) -> tuple[tuple[Agent, ...], dict[str, Code]]:
+    def _read_declared(self, *, opening: bool = False) -> tuple[tuple[Agent, ...], dict[str, Code]]:
         """Check what is declared by now, and read the steps of the Agents. Raises DefinitionError."""
+        if opening and self._declares_itself and self.workflows:  # only now all its steps are there
+            warn_of_missing_compensations(self.name, self.agents)
         if [agent for agent in self.agents if agent.provides is not None]:
             from ..declare.providers import group_agents  # only who has providers pays for loading it
 
@@ -92,7 +98,7 @@ class App(Client):
         self._refuse_when_open(f"Agent {agent.name}")
         agents = (*self.agents, agent)
         _refuse_doubled_agents(agents)
-        self.agents = agents
+        self.agents, self._declares_itself = agents, True
         return agent
 
     @overload
@@ -112,7 +118,7 @@ class App(Client):
             declared = workflow(**options)(function)
             self._refuse_when_open(f"workflow {declared.name}")
             _refuse_doubled_workflow(declared.name, self.workflows)
-            self.workflows = (*self.workflows, declared)
+            self.workflows, self._declares_itself = (*self.workflows, declared), True
             return declared
 
         return WorkflowDecorator(declare) if fn is None else declare(fn)
@@ -252,6 +258,20 @@ class App(Client):
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {len(self.agents)} Agents, {len(self.workflows)} workflows>"
+
+
+def warn_of_missing_compensations(app: str, agents: Iterable[Agent]) -> None:
+    """Warn of steps that nothing undoes, if others are undone."""
+    steps = [step for agent in agents for step in agent.steps.values()]
+    loose = sorted({f"{step.name} of Agent {step.agent.name}" for step in steps if step.lacks_undo})
+    if loose and any(step.undone_by is not None for step in steps):
+        warnings.warn(
+            f"App {app}: nothing undoes the step {', the step '.join(loose)}. Its effect stays when a task is undone; if it is in"
+            " doubt, the task waits for an operator. Declare its undo by @STEP.compensation, or mark it effect_free=True (it leaves"
+            " no trace) or pivot=True (the task is never undone after it)",
+            MissingCompensationWarning,
+            stacklevel=3,
+        )
 
 
 def _check_each(values: Iterable[T], of: type, what: str) -> tuple[T, ...]:

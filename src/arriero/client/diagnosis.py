@@ -105,10 +105,8 @@ def _sqlite_version() -> tuple[int, int, int]:
 
 
 def list_steps_not_undoable(agents: Iterable[Agent]) -> list[tuple[str, str]]:
-    """List the steps that cannot be undone, with their Agents. A pivot is never undone, so it needs no compensation."""
-    steps = [step for agent in agents for step in agent.steps.values()]
-    loose = [step for step in steps if step.undone_by is None and not (step.effect_free or step.pivot)]
-    return [(step.agent.name, step.name) for step in loose]
+    """List the steps that cannot be undone, with their Agents."""
+    return [(agent.name, step.name) for agent in agents for step in agent.steps.values() if step.lacks_undo]
 
 
 _OF_NO_TASK = (UNREADABLE, BREAKER_CAUSE, SCHEDULE_CAUSE)

@@ -5,7 +5,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -44,6 +44,12 @@ T = TypeVar("T")
 OperatorCommand = CommandOfPerson | OperateAgent
 
 
+class ReadDeclared(Protocol):
+    """Checks and reads what an App has declared. ``opening``: it is complete."""
+
+    def __call__(self, *, opening: bool = False) -> tuple[tuple[Agent, ...], Mapping[str, Code]]: ...
+
+
 class _ReadUntilOpen(Generic[T]):
     """A part of what the App has declared. While the App is open it is an attribute of the session, and this is not called."""
 
@@ -69,9 +75,7 @@ class Session:
     agents = _ReadUntilOpen(lambda declared: declared[0])  # whose steps the App's workflows await
     codes = _ReadUntilOpen(lambda declared: declared[1])  # what the App runs, by the name in a task's row
 
-    def __init__(
-        self, app: str, declared: Callable[[], tuple[tuple[Agent, ...], Mapping[str, Code]]], given_store: str | None
-    ) -> None:
+    def __init__(self, app: str, declared: ReadDeclared, given_store: str | None) -> None:
         self.app = app
         self._declared = declared
         self.users = 0
@@ -175,7 +179,7 @@ class Session:
                 " second App"
             )
         if self.users == 0:
-            declared = self._declared()
+            declared = self._declared(opening=True)
             crash_points.read_environment()
             self._loop = loop
             store.on_wake_up(self.waiting.look)

@@ -159,6 +159,11 @@ class Step(Declared, Generic[P, R]):
         """Returns True if a program outside of Python asks for its requests."""
         return self.is_remote and not self.agent.pushes
 
+    @property
+    def lacks_undo(self) -> bool:
+        """Returns True if it says neither how it is undone, nor that it needs no undo. A pivot is never undone."""
+        return self.undone_by is None and not (self.effect_free or self.pivot)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> StepCall[R]:
         """Bind and check the arguments. Raises InvalidInput when they do not fit, or the step is a provider's."""
         if self.agent.provides is not None:
