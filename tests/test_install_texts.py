@@ -8,7 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FROM_INDEX = re.compile(
-    r"\b(?:pip3?|uv|uvx|pipx|poetry|pdm|conda)\b[^\n`]*[\s'\"]arriero(?:\[|[=<>~'\"\s`]|$)", re.MULTILINE
+    r"\b(?:pip3?|uv|uvx|pipx|poetry|pdm|conda)\b(?! --from '?\.)[^\n`]*[\s'\"]arriero(?:\[|[=<>~'\"\s`]|$)",
+    re.MULTILINE,
 )
 FROM_CLONE = re.compile(r"pip install ['\"]\.\[([a-z,]+)\]['\"]|describe_install\(['\"]([a-z]+)['\"]\)")
 

@@ -83,7 +83,10 @@ def test_missing_extras_are_named_with_the_remedy(call: Call, fake: Path, monkey
     monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "uvicorn" else object())
     refused = call("demo")
     assert refused.exit_code == 2
-    assert refused.stderr == "arriero: the demo needs uvicorn: run `pip install '.[demo]'` in a clone of arriero\n"
+    assert refused.stderr == (
+        "arriero: the demo needs uvicorn: run `pip install '.[demo]'` in a clone of arriero, "
+        "or `uvx --from '.[demo]' arriero demo` there\n"
+    )
 
 
 def test_an_installation_without_the_example_says_so(call: Call, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

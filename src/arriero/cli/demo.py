@@ -151,7 +151,9 @@ def demo(
 def _need_extras() -> None:
     missing = [name for name in EXTRAS if find_spec(name) is None]
     if missing:
-        raise click.ClickException(f"the demo needs {', '.join(missing)}: {describe_install('demo')}")
+        raise click.ClickException(
+            f"the demo needs {', '.join(missing)}: {describe_install('demo')}, or `uvx --from '.[demo]' arriero demo` there"
+        )
 
 
 def _root() -> Path:
