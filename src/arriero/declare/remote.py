@@ -6,7 +6,7 @@ from types import CodeType
 from typing import Any
 
 from ..errors import DefinitionError
-from ..model.policies import Retry
+from ..model.policies import ONE_CALL, Retry
 from .option_checks import check_run_in
 from .step_options import DEFAULT_RETRY
 
@@ -65,7 +65,7 @@ def choose_remote_retry(what: str, run_in: object, retry: Retry, *, pushes: bool
         pushes: whether the Agent calls its program: then each call is a try. Else one attempt is one try.
     Raises: DefinitionError - an option that means nothing for a remote step.
     """
-    refuse_options(what, run_in=run_in, retry=retry, default=retry if pushes else DEFAULT_RETRY)
+    refuse_options(what, run_in=run_in, retry=retry, default=retry if pushes or retry is ONE_CALL else DEFAULT_RETRY)
     return retry if pushes else ONE_TRY
 
 

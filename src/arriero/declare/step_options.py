@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from ..model.policies import Duration, Retry, StepPolicy, Supervision, check_type, seconds
+from ..model.policies import Duration, Retry, StepPolicy, Supervision, check_type, seconds, spread_calls
 from ..payloads import codec
 from .option_checks import check_extend_max
 
@@ -43,6 +43,8 @@ def change_options(
 
     Raises: InvalidInput for a bad key; DefinitionError for a bad duration or policy.
     """
+    if retry is not None:
+        retry, supervision = spread_calls(retry, supervision, f"a call of {step_name}")
     return StepOptions(
         key=old.key if key is None else codec.check_id(key, f"key of {step_name}"),
         complete_within=old.complete_within

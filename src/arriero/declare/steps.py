@@ -8,7 +8,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 import msgspec
 
 from ..errors import ArrieroError, DefinitionError, InvalidInput
-from ..model.policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_type
+from ..model.policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_type, spread_calls
 from . import option_checks
 from .agent_parts import AgentParts
 from .attempt import Attempt, Undo
@@ -227,6 +227,8 @@ class Step(Declared, Generic[P, R]):
             raise DefinitionError(
                 f"compensation of {self.name}: `then` has no meaning here; a compensation that fails holds the task"
             )
+        retry, given = spread_calls(retry, supervision, f"compensation of {self.name}")
+        supervision = given or supervision
         if self.is_remote:
             retry = choose_remote_retry(f"compensation of {self.name}", "thread", retry, pushes=self.agent.pushes)
         policy = build_step_policy(complete_within, None, retry, supervision, extend_max)
@@ -424,7 +426,8 @@ class Agent(AgentParts):
             extend_max: seconds or timedelta that one attempt may take at most by ``attempt.extend``; None: ten times its time.
             wait_within: seconds or timedelta that a request may wait for an Agent before its first attempt; None: without
                 limit.
-            retry: tries inside one attempt, and the delays between them; 3 by default, after 0.2 s and more.
+            retry: tries inside one attempt, and the delays between them; 3 by default, after 0.2 s and more. Or
+                ``Retry(max_calls=5)``: at most 5 calls in all.
             supervision: attempts, rounds, and what follows when they are spent: ``then="compensate"`` or ``"hold"``. None:
                 the workflow's holds.
             pivot: once completed or in doubt, the task is never undone.
@@ -441,6 +444,7 @@ class Agent(AgentParts):
             that cannot work.
         """
         remote = check_type(remote, bool, "remote") or self.pushes
+        retry, supervision = spread_calls(retry, supervision, f"a step of Agent {self.name}")
         if remote:
             retry = choose_remote_retry(f"a step of Agent {self.name}", run_in, retry, pushes=self.pushes)
         policy = build_step_policy(complete_within, wait_within, retry, supervision, extend_max)

@@ -62,14 +62,24 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         tries: calls in one attempt at most, 1 to 100.
         delay: seconds before the second try; grows by ``factor`` up to ``delay_max``, and is jittered.
+        max_calls: calls of the step in all, 1 to 1,000, in place of ``tries`` and of ``attempts`` and ``rounds`` of its Supervision.
+            Each call is an attempt of its own, with the delays between attempts: 0.5 s, doubled up to a minute.
     """
 
     tries: int = 3
     delay: Duration = 0.2
     factor: float = 2.0
     delay_max: Duration = 5.0
+    max_calls: int | None = None  # never in a row: ``spread_calls`` says there what it means
 
     def __post_init__(self) -> None:
+        if self.max_calls is not None:
+            _check_count(self.max_calls, "Retry.max_calls", least=1, most=1_000)
+            if (self.tries, self.delay, self.factor, self.delay_max) != (3, 0.2, 2.0, 5.0):
+                raise DefinitionError(
+                    "Retry.max_calls makes each call an attempt of its own: leave tries, delay, factor and delay_max out, which"
+                    " are about calls inside one attempt"
+                )
         _check_count(self.tries, "Retry.tries", least=1, most=100)
         _check_factor(self.factor, "Retry.factor", most=100)
         _keep_seconds(self, "delay", "Retry.delay")
@@ -237,8 +247,34 @@ def _keep_seconds(policy: msgspec.Struct, field: str, what: str) -> None:
     msgspec.structs.force_setattr(policy, field, seconds(getattr(policy, field), what))
 
 
+ONE_CALL = Retry(tries=1)  # what ``Retry(max_calls=)`` means inside an attempt
+
+
+def spread_calls(retry: Retry, supervision: Supervision | None, what: str) -> tuple[Retry, Supervision | None]:
+    """Turn ``Retry(max_calls=)`` into what the rows and all releases know: that number of attempts of one call.
+
+    Args:
+        supervision: given beside it; None: none was given.
+        what: for errors.
+    Raises: DefinitionError - no policy, or two numbers of attempts.
+    """
+    check_type(retry, Retry, "retry")
+    if retry.max_calls is None:
+        return retry, supervision
+    given = Supervision() if supervision is None else check_type(supervision, Supervision, "supervision")
+    if (given.attempts, given.rounds) != (3, 1):
+        raise DefinitionError(
+            f"{what}: Retry.max_calls says how often it is called in all: leave attempts and rounds of its Supervision out"
+        )
+    return ONE_CALL, msgspec.structs.replace(given, attempts=retry.max_calls, rounds=1)
+
+
 DEFAULT_CONVOY_POLICY = ConvoyPolicy()
-_LEFT_OUT = (',"charge_outages":false', ',"complete_within_factor":1.0')  # what releases without them mean
+_LEFT_OUT = (
+    ',"max_calls":null',
+    ',"charge_outages":false',
+    ',"complete_within_factor":1.0',
+)  # what releases without them mean
 
 
 class TaskPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
