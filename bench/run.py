@@ -18,10 +18,12 @@ from functools import cache, partial
 from pathlib import Path
 
 import click
+import psycopg
 from peers import BENCH, STATE, NotInstalled, python_of
 from report import Row, judged, number, print_table, rows_of, write_json
 from works import GOALS, PEERS, SIDES, STORES, WORKS, Work
 
+from arriero.errors import ArrieroError
 from arriero.testing.postgres import Server
 
 URL_VARIABLE = "BENCH_STORE_URL"  # where a side finds its store; see sides/common.py
@@ -83,25 +85,26 @@ def main(
 ) -> None:
     """Measure arriero and its peers in turn; print medians, spread, ratios, and which goals were reached.
 
-    Exits 1 if a side failed, or did not keep what the work demands.
+    Exits 2, with a line for each thing that is missing, before anything is measured. Exits 1 if a side failed, or did not keep what
+    the work demands, or if the run ended early; the rows that it had are printed and written all the same.
     """
     rows: list[Row] = []
     failures: list[str] = []
+    chosen = [(work, store) for work in WORKS if work.name in works for store in stores if store in work.stores]
     get_server = cache(partial(start_server, version, default_settings))
-    pythons: dict[str, Path] = {}
-    for side in SIDES:
-        if (side.name not in PEERS or side.name in peers) and not side.ways.keys().isdisjoint(works):
-            try:
-                pythons[side.name] = python_of(side.name)
-            except NotInstalled as missing:
-                failures.append(f"{side.name}: not installed\n{missing}")
-    for work in (work for work in WORKS if work.name in works):
-        for store in (store for store in stores if store in work.stores):
+    pythons = prepare(peers, chosen, get_server, json_file)
+    try:
+        for work, store in chosen:
             print(f"{work.name} on {store}: {work.title}", flush=True)
             turns = min(runs, work.runs or runs)
-            rows += measure(
-                work, store, get_server, pythons, turns, failures, (tasks or work.tasks) if work.tasks else 0
-            )
+            count = (tasks or work.tasks) if work.tasks else 0
+            measure(work, store, get_server, pythons, turns, rows, failures, count)
+            if json_file is not None:
+                write_json(rows, json_file)
+    except KeyboardInterrupt:
+        failures.append("interrupted: the rows are those of the turns before")
+    except OSError as error:  # such as a full disk
+        failures.append(f"ended early, the rows are those of the turns before: {error}")
     if rows:
         print_table(rows, runs)
     missed = 0
@@ -111,10 +114,47 @@ def main(
     if require and missed:
         failures.append(f"{missed} goals were missed or not measured")
     if json_file is not None:
-        write_json(rows, json_file)
+        try:
+            write_json(rows, json_file)
+        except OSError as error:
+            failures.append(f"the rows are not in {json_file}: {error}")
     for failure in failures:
         print(failure, file=sys.stderr)
     sys.exit(1 if failures else 0)
+
+
+def prepare(
+    peers: Sequence[str],
+    chosen: Sequence[tuple[Work, str]],
+    get_server: Callable[[], Server],
+    json_file: Path | None,
+) -> dict[str, Path]:
+    """Install the peers, start the server and find the folder of the rows, as far as the chosen works need them.
+
+    Returns: the Python of each side. Exits 2 after a line for each thing that is missing.
+    """
+    works = {work.name for work, _ in chosen}
+    missing: list[str] = []
+    pythons: dict[str, Path] = {}
+    if json_file is not None and not json_file.parent.is_dir():
+        missing.append(f"--json: the folder {json_file.parent} does not exist")
+    if any(store == "postgres" for _, store in chosen):
+        try:
+            get_server()
+        except ArrieroError as error:
+            missing.append(f"postgres: {error}; or leave it out with --stores sqlite")
+    for side in SIDES:
+        if (side.name not in PEERS or side.name in peers) and not side.ways.keys().isdisjoint(works):
+            try:
+                pythons[side.name] = python_of(side.name)
+            except NotInstalled as error:
+                rest = ",".join(peer for peer in peers if peer != side.name)
+                missing.append(f"{side.name}: not installed: {error}; or leave it out with --peers '{rest}'")
+    for line in missing:
+        print(line, file=sys.stderr)
+    if missing:
+        sys.exit(2)
+    return pythons
 
 
 def measure(
@@ -123,36 +163,43 @@ def measure(
     get_server: Callable[[], Server],
     pythons: Mapping[str, Path],
     runs: int,
+    rows: list[Row],
     failures: list[str],
     tasks: int,
-) -> list[Row]:
-    """Let every side that has a Python do ``work`` in turn, ``runs`` times.
+) -> None:
+    """Let every side that has a Python do ``work`` in turn, ``runs`` times, and add the rows, also of turns that an error ended.
 
-    A side that fails is added to ``model.failures`` and has no further turn here; one with a figure that should be 0 and is not
-    is added too, and goes on.
+    A side that fails is added to ``failures`` and has no further turn here. One with a figure that should be 0 and is not
+    is added too, and has its further turns.
     """
     programs = {side.name: side.programs[store] for side in SIDES if side.name in pythons and store in side.programs}
     turns: dict[tuple[str, str], list[Turn]] = {
         (side.name, way): [] for side in SIDES if side.name in programs for way in side.ways.get(work.name, ())
     }
-    for run in range(1, runs + 1):
-        for side, way in tuple(turns):
-            label = f"  run {run}/{runs} {side} {way}".rstrip()
-            try:
-                turn = take_turn(pythons[side], programs[side], work, store, get_server, way, tasks)
-            except SideFailed as failed:
-                print(f"{label}: failed", flush=True)
-                failures.append(f"{work.name}, {side} {way}".rstrip() + f": failed\n{failed}")
-                del turns[side, way]
-                continue
-            turns[side, way].append(turn)
-            wrong = [f"{name} is {number(turn.figures[name])}" for name in work.zero if turn.figures[name] != 0]
-            if wrong:
-                failures.append(f"{work.name}, {side} {way}".rstrip() + f" on {store}: {', '.join(wrong)}; must be 0")
-            shown = (f"{name} {number(turn.figures[name])} {unit}".rstrip() for name, unit in work.figures.items())
-            print(f"{label}: {', '.join(shown)}", flush=True)
-    settings = {side: taken[-1].settings for (side, _), taken in turns.items()}
-    return rows_of(work, store, {key: [turn.figures for turn in taken] for key, taken in turns.items()}, settings)
+    try:
+        for run in range(1, runs + 1):
+            for side, way in tuple(turns):
+                label = f"  run {run}/{runs} {side} {way}".rstrip()
+                try:
+                    turn = take_turn(pythons[side], programs[side], work, store, get_server, way, tasks)
+                except SideFailed as failed:
+                    print(f"{label}: failed", flush=True)
+                    failures.append(f"{work.name}, {side} {way}".rstrip() + f": failed\n{failed}")
+                    del turns[side, way]
+                    continue
+                turns[side, way].append(turn)
+                wrong = [f"{name} is {number(turn.figures[name])}" for name in work.zero if turn.figures[name] != 0]
+                if wrong:
+                    failures.append(
+                        f"{work.name}, {side} {way}".rstrip() + f" on {store}: {', '.join(wrong)}; must be 0"
+                    )
+                shown = (f"{name} {number(turn.figures[name])} {unit}".rstrip() for name, unit in work.figures.items())
+                print(f"{label}: {', '.join(shown)}", flush=True)
+    finally:
+        taken = {key: done for key, done in turns.items() if done}
+        settings = {side: done[-1].settings for (side, _), done in taken.items()}
+        figures = {key: [turn.figures for turn in done] for key, done in taken.items()}
+        rows += rows_of(work, store, figures, settings)
 
 
 def take_turn(
@@ -196,15 +243,23 @@ def output_of(command: Sequence[str | Path], env: Mapping[str, str]) -> str:
 
 @contextmanager
 def place(store: str, get_server: Callable[[], Server], folder: str) -> Iterator[str]:
-    """URL of a store that does not exist yet, or of an empty database on the server that all sides share."""
+    """URL of a store that does not exist yet, or of an empty database on the server that all sides share.
+
+    Raises: SideFailed - the server does not answer.
+    """
     if store == "sqlite":
         yield f"sqlite:///{folder}/store.db"
         return
     name = f"bench_{next(_numbers)}"
     try:
-        yield get_server().create_database(name)
+        url = get_server().create_database(name)
+    except psycopg.Error as error:
+        raise SideFailed(f"PostgreSQL does not answer: {error}") from error
+    try:
+        yield url
     finally:
-        get_server().drop_database(name)
+        with suppress(psycopg.Error):  # the next turn reports a server that has died; its database goes with it
+            get_server().drop_database(name)
 
 
 _numbers = itertools.count(1)
