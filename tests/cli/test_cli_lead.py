@@ -90,11 +90,11 @@ def test_a_program_ends_when_its_lead_is_killed(lead: Lead) -> None:
 
 
 def test_a_program_ends_when_its_lead_is_frozen_for_longer_than_the_lease(lead: Lead, shop: Path) -> None:
-    one = lead(duration="5s")  # a margin of one second, for a machine that is busy
+    one = lead(duration="10s")  # a margin of two seconds, for a machine that is busy
     program = one.until("began 1").split()[-1]
     one.signal(signal.SIGSTOP)
     try:
-        other = lead(duration="5s")
+        other = lead(duration="10s")
         other.until("began 2")
         assert not Path("/proc", program).exists(), "the guardian has ended it in time"
     finally:
