@@ -86,6 +86,14 @@ def test_with_catch_up_runs_are_made_up_so_far_back() -> None:
     assert (decision.passed_over, decision.why) == (3, "catch_up")
 
 
+def test_instants_of_a_cron_line_that_are_dropped_are_reported_however_many_are_run() -> None:
+    row = declared(timing=Timing(cron="* * * * *", timezone="UTC"), catch_up=150 * MINUTE, overlap=Overlap.ALL)
+    decision = decide_due(row, after(5_000), is_open=False)
+    assert (len(decision.runs), decision.passed_over, decision.why) == (151, 100, "catch_up")  # counted up to 100
+    last = decide_due(declared(timing=Timing(cron="* * * * *", timezone="UTC")), after(5_000), is_open=False)
+    assert (len(last.runs), last.passed_over, last.why) == (1, 100, "catch_up")
+
+
 def test_without_any_catch_up_a_run_that_is_a_little_late_is_not_missed() -> None:
     row = declared(catch_up=0, overlap=Overlap.ALL)
     late = 10 + LATE_SECONDS / 60

@@ -94,6 +94,9 @@ def decide_rest(row: ScheduleRow, now: Instant, *, is_open: bool) -> DueDecision
 def decide_due(row: ScheduleRow, now: Instant, *, is_open: bool, runs_max: int = RUNS_MAX) -> DueDecision:
     """Decide what becomes of the instants that are due.
 
+    Without ``catch_up``, and for an overlap of ``LAST_RUN_ONLY``, the last one is run, and none if ``catch_up`` calls it too old.
+    Else those are run that ``catch_up`` does not call too old, and those that are owed. With a run that is open, ``skip`` runs none.
+
     Args:
         now: the store's clock.
         is_open: whether any run of the schedule has not ended.
@@ -109,17 +112,21 @@ def decide_due(row: ScheduleRow, now: Instant, *, is_open: bool, runs_max: int =
     is_one_at_most = declared.catch_up is None or declared.overlap in LAST_RUN_ONLY
     is_barred = is_open and declared.overlap is Overlap.SKIP
     until, owed_until = due_until, None
+    dropped_after, dropped_until = since, due_until  # instants in between are run by nobody
     if is_barred:
         runs: list[Instant] = []
     elif is_one_at_most:
         is_late = declared.catch_up is not None and due_until < _find_first_kept(declared, now)
         runs = [] if is_late else [due_until]
+        dropped_until = due_until if is_late else Instant(due_until - 1)
     else:
-        runs = _list_made_up(row, declared, now, due_until, runs_max)
+        dropped_after, dropped_until = _find_dropped(row, declared, now, due_until)
+        runs = list_between(timing, anchor, since, dropped_after, runs_max)
+        runs += list_between(timing, anchor, dropped_until, due_until, runs_max - len(runs))
         if len(runs) == runs_max and runs[-1] < due_until:
             until = runs[-1]
             owed_until = row.owed_until if row.owed_until is not None and until < row.owed_until else due_until
-    passed_over = max(0, count_between(timing, anchor, since, until) - len(runs))
+    passed_over = count_between(timing, anchor, dropped_after, min(dropped_until, until))
     why = ("overlap" if is_barred else "catch_up") if passed_over else ""
     next_at, look_at = find_look_at(row, timing, declared.jitter, until)
     cancels = bool(runs) and is_open and declared.overlap is Overlap.CANCEL_RUNNING
@@ -152,15 +159,12 @@ def _find_first_kept(declared: ScheduleDeclaration, now: Instant) -> Instant:
     return Instant(now - declared.jitter - max(declared.catch_up, LATE_SECONDS * MICROSECONDS))
 
 
-def _list_made_up(
-    row: ScheduleRow, declared: ScheduleDeclaration, now: Instant, until: Instant, runs_max: int
-) -> list[Instant]:
-    """List the instants that are run of those that are due: what is owed, and what is not too old."""
-    timing, since = declared.timing, row.decided_until
-    owed_until = Instant(min(until, row.owed_until or 0))
-    found = list_between(timing, row.anchor, since, owed_until, runs_max) if owed_until > since else []
-    start = Instant(max(since, owed_until, _find_first_kept(declared, now) - 1))
-    return found + list_between(timing, row.anchor, start, until, runs_max - len(found))
+def _find_dropped(
+    row: ScheduleRow, declared: ScheduleDeclaration, now: Instant, until: Instant
+) -> tuple[Instant, Instant]:
+    """Find the instants after which, and up to which, nothing is made up: what is not owed, and too old for ``catch_up``."""
+    after = Instant(max(row.decided_until, min(until, row.owed_until or 0)))
+    return after, Instant(max(after, _find_first_kept(declared, now) - 1))
 
 
 def describe_missing_code(row: ScheduleRow, now: Instant) -> str:
