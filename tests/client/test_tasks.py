@@ -78,6 +78,8 @@ ALL = ["done-1", "done-2", "card-1", "card-2", "letter", "undone", "asleep"]
         ({"since": datetime(2000, 1, 1, tzinfo=UTC)}, ALL),
         ({"since": datetime(2999, 1, 1, tzinfo=UTC)}, []),
         ({"paused": True}, []),
+        ({"snoozed": True}, []),
+        ({"snoozed": False}, ALL),
         ({"paused": False, "state": "processing"}, ["asleep"]),
     ],
     ids=str,
@@ -94,6 +96,14 @@ async def test_tasks_are_seen_as_they_stand(world: World) -> None:
     assert views["asleep"].waiting_for.startswith("the time ")
     await world.app.tasks(workflow="slow").pause(**WHO)
     assert await named(world, paused=True) == ["asleep"]
+
+
+async def test_a_filter_names_what_is_snoozed_until_the_snooze_ends(world: World) -> None:
+    await world.app.tasks(workflow="slow").snooze(**WHO, delay=60)
+    assert await named(world, snoozed=True) == ["asleep"]
+    assert "asleep" not in await named(world, snoozed=False)
+    await world.clock.advance(61)
+    assert await named(world, snoozed=True) == []
 
 
 @pytest.mark.parametrize(

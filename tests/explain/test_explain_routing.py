@@ -55,5 +55,7 @@ def test_without_providers_nothing_is_said_of_them() -> None:
 
 
 def test_that_no_process_has_room_is_told() -> None:
-    assert "no process that hosts Agent payments-eu has room: 10 places taken" in said(waiting(), process(free=0))
+    assert "no process that hosts Agent payments-eu has room: 10 places taken, or kept for more urgent ones" in said(
+        waiting(), process(free=0)
+    )
     assert "has no room at process 1" in said(waiting(), process(free=3)), "it does not answer"

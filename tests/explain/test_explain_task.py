@@ -9,12 +9,24 @@ from core_rows import NOW, done, failed, failure_text, loaded, step_policy_text,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.core.lease import PROBATION_FROM
+from arriero.core.lease import PROBATION_FROM, mark_as_leaving
 from arriero.core.verb_guards import list_allowed_verbs, list_possible_verbs
 from arriero.explain.available_actions import AvailableAction
 from arriero.explain.task import Explanation, explain
 from arriero.explain.task_situation import Reason
-from arriero.model import AlertRow, HistoryRow, Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
+from arriero.model import (
+    FAILED_IN_OUTAGE,
+    AlertRow,
+    HistoryRow,
+    Instant,
+    Loaded,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskState,
+    Verb,
+    later,
+)
 from arriero.model.failures import StepFailure
 from arriero.model.processes import ProcessAbout, ProcessRow
 
@@ -198,6 +210,23 @@ def test_a_failed_attempt_tells_when_the_next_comes_and_a_spent_round_its_cool_o
     policy = step_policy_text(attempts=1, rounds=2)
     cool_off = pending(not_before=FUTURE, attempt=2, failure_count=1, failure=failure(), policy=policy)
     assert first(explained(free(cool_off), process())).kind == "cool_off"
+
+
+def test_a_failure_in_an_outage_is_no_spent_round_however_many_failed_before() -> None:
+    failed = {"attempt": 2, "failure_count": 1, "failure": failure(), "canary": FAILED_IN_OUTAGE}
+    step = pending(not_before=FUTURE, policy=step_policy_text(attempts=1, rounds=2), **failed)
+    assert first(explained(free(step), process())).kind == "retry"
+
+
+def test_a_process_that_drains_is_not_expected_to_begin_anything() -> None:
+    leaving = process()
+    leaving = msgspec.structs.replace(leaving, about=mark_as_leaving(leaving.about))
+    told = explained(free(pending(not_before=PAST)), leaving)
+    says = of_kind(told, "untaken").says
+    assert "no process alive hosts Agent" in says
+    assert "it drains and begins nothing" in says
+    due = of_kind(explained(free(not_before=PAST), leaving), "nobody_runs_it").says
+    assert "it drains and begins nothing" in due
 
 
 def test_many_open_steps_are_told_in_part() -> None:

@@ -585,6 +585,10 @@ class SqliteAgainstMemory:
         members = self.memory.members(convoy_no)
         return self.memory.convoy(convoy_no).parked_at is not None or any(task.ended_at is None for task in members)
 
+    def _draw_snoozed(self) -> dict[str, Any]:
+        snoozed = (None, True, False)[self.clock() % 3]  # by the clock: what else is drawn stays the same
+        return {} if snoozed is None else {"snoozed": snoozed, "snoozed_at": self.clock()}
+
     async def look_through_a_filter(self) -> None:
         which = TaskFilter(
             state=self.random.choice([None, *TaskState]),
@@ -595,6 +599,7 @@ class SqliteAgainstMemory:
             code=self.random.choice([None, "declined", ""]),
             text=self.random.choice([None, "DECL", "%"]),
             paused=self.random.choice([None, True, False]),
+            **self._draw_snoozed(),
         )
         after, limit = self.random.randrange(5), self.random.choice([1, 100])
         await self.ask(lambda store: store.list_tasks(which, after=after, limit=limit))

@@ -441,7 +441,11 @@ async def test_a_snoozed_task_is_neither_claimed_nor_are_its_requests_taken_befo
     assert (due.tasks, due.steps) == (False, False)
     overdue = await world.store.load_overdue(10, 1.0)
     assert (overdue.past_limit, overdue.starved, overdue.stuck) == ((), (), ())
+    snoozed = TaskFilter(snoozed=True, snoozed_at=clock())
+    assert [t.task_no for t in await world.store.list_tasks(snoozed)] == [task.task_no]
+    assert await world.store.list_tasks(TaskFilter(snoozed=False, snoozed_at=clock())) == []
     clock.move(1)
+    assert await world.store.list_tasks(TaskFilter(snoozed=True, snoozed_at=clock())) == []
     assert sorted(d.step.name for d in await world.take()) == ["charge", "reserve"]
     assert [loaded.task.task_no for loaded in await world.claim()] == [task.task_no]
 

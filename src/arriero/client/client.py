@@ -192,6 +192,7 @@ class Client:
         code: str | None = None,
         text: str | None = None,
         paused: bool | None = None,
+        snoozed: bool | None = None,
         ledger: str | None = None,
     ) -> Tasks:
         """All tasks that this names: to count, to look at, or to carry out one verb on each.
@@ -204,6 +205,7 @@ class Client:
             since: submitted at most so long ago, or at or after a datetime that has a time zone.
             code, text: of its failure: the code exactly, a part of the reason.
             paused: whether a person keeps it from going on.
+            snoozed: whether it is open and a snooze of it has not ended.
             ledger: id of the ledger that it came with, from release 0.5 on; its duplicates came before.
         Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
         """
@@ -217,6 +219,7 @@ class Client:
             code=code,
             text=text,
             paused=paused,
+            snoozed=snoozed,
             ledger=ledger,
         )
         return Tasks(self.session, which.check())

@@ -266,6 +266,7 @@ def build_shown_task(
         waited_seconds=elapsed.waited,
         held_by=context.holder(task.locked_by),
         record=context.record,
+        snoozed_until=None if task.ended_at is not None else to_datetime(task.snoozed_until),
         **more,
     )
 

@@ -146,7 +146,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
         submitted_at, started_at, ended_at: by the store's clock; None: not yet.
         incarnation: 1, and one more with each time that a person reopened it.
         paused: whether a person paused it, since ``paused_at``.
-        snoozed_until: nothing new of it begins before; None: nobody has snoozed it.
+        snoozed_until: the end of its last snooze, which may be over; None: it has none, or has ended.
         convoy: the key of its convoy, ``place`` and ``sequence`` in it; None: it is in no convoy, or has no number.
         complete_by: its own limit; None: it has none.
         not_before: when a Scheduler looks at it next; None: only news wakes it, or somebody holds it.
@@ -339,7 +339,7 @@ class _TaskViewBuilder:
             sequence=task.sequence,
             started_at=to_datetime(task.started_at),
             paused_at=to_datetime(task.paused_at),
-            snoozed_until=to_datetime(task.snoozed_until),
+            snoozed_until=None if task.ended_at is not None else to_datetime(task.snoozed_until),
             complete_by=to_datetime(task.complete_by),
             not_before=to_datetime(task.not_before),
             held_by=self._find_holder(task.locked_by),

@@ -59,10 +59,11 @@ class TaskSelector(TaskCriteria, frozen=True, kw_only=True, forbid_unknown_field
         self.check()
         shared = {name: getattr(self, name) for name in TaskCriteria.__struct_fields__}
         before = None if self.older_than is None else later(now, -self.older_than)
-        if self.since is None:
-            return TaskFilter(**shared, submitted_before=before)
-        since = as_instant(self.since) if isinstance(self.since, datetime) else later(now, -self.since)
-        return TaskFilter(**shared, submitted_before=before, submitted_since=since)
+        snoozed_at = None if self.snoozed is None else now
+        since = self.since
+        if since is not None:
+            since = as_instant(since) if isinstance(since, datetime) else later(now, -since)
+        return TaskFilter(**shared, submitted_before=before, submitted_since=since, snoozed_at=snoozed_at)
 
 
 class Tasks:

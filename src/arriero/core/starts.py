@@ -11,3 +11,8 @@ def find_start(task: TaskRow, at: Instant) -> Instant:
 def find_request_start(task: TaskRow, at: Instant) -> Instant | None:
     """Find the instant from which a request of the task may be taken that is due ``at``; None while the task is paused."""
     return find_start(task, at) if task.paused_at is None else None
+
+
+def is_snoozed(task: TaskRow, now: Instant) -> bool:
+    """Returns True if the task is open, and its snooze has not ended."""
+    return task.ended_at is None and task.snoozed_until is not None and task.snoozed_until > now

@@ -142,7 +142,7 @@ def describe_lack_of_room(processes: Iterable[ProcessRow], agent: str, now: Inst
     hosted = survey_hosts(processes, now, app).get(agent)
     if hosted is None or hosted.has_room:
         return ""
-    return f"no process that hosts Agent {agent} has room: {format_count(hosted.places, 'place')} taken"
+    return f"no process that hosts Agent {agent} has room: {format_count(hosted.places, 'place')} taken, or kept for more urgent ones"
 
 
 def describe_spent_retry_budget(hosts: Iterable[ProcessRow], agent: str) -> str:

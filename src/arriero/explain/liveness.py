@@ -23,16 +23,16 @@ class LiveProcesses:
         return [process for process in self.alive if is_alive(process, role, self.now)]
 
     def list_schedulers(self, app: str) -> list[ProcessRow]:
-        """List the processes alive that take up tasks which carry the name ``app``."""
-        return [process for process in self.list_with_role("scheduler") if _may_run_for(process, app)]
+        """List the processes alive that take up tasks which carry the name ``app``. One that drains takes up none."""
+        return [process for process in self.list_with_role("scheduler") if _begins_work_for(process, app)]
 
     def list_with_workflow(self, workflow: str, app: str = NOT_SAID) -> list[ProcessRow]:
         """List the processes alive that say they have the workflow's code, and run tasks of the App."""
         return [process for process in self.list_schedulers(app) if has_workflow(process, workflow)]
 
     def list_hosts(self, agent: str, app: str = NOT_SAID) -> list[ProcessRow]:
-        """List the processes alive that host at least one step of an Agent, for the App."""
-        found = [process for process in self.alive if _may_run_for(process, app)]
+        """List the processes alive that host at least one step of an Agent, for the App. One that drains takes no request."""
+        found = [process for process in self.alive if _begins_work_for(process, app)]
         return [process for process in found if any(of == agent for of, _ in read_process_about(process).steps)]
 
     def list_hosts_of_step(self, agent: str, step: str, app: str = NOT_SAID) -> list[ProcessRow]:
@@ -54,10 +54,10 @@ class LiveProcesses:
         return _other_apps(self.list_hosts_of_step(agent, step), app)
 
 
-def _may_run_for(process: ProcessRow, app: str) -> bool:
-    """Returns True if a process may run code for an App; one of a release that named no App runs all it has the code of."""
-    of = read_process_about(process).app
-    return NOT_SAID in (app, of) or may_run(of, app)
+def _begins_work_for(process: ProcessRow, app: str) -> bool:
+    """Returns True if a process begins work of an App; one of a release that named no App runs all it has the code of."""
+    about = read_process_about(process)
+    return not about.leaving and (NOT_SAID in (app, about.app) or may_run(about.app, app))
 
 
 def _other_apps(processes: Iterable[ProcessRow], app: str) -> list[str]:
@@ -112,6 +112,8 @@ def describe_process(process: ProcessRow) -> str:
         parts.append(f"Agents {', '.join(sorted({agent for agent, _ in about.steps}))}")
     if about.roles:
         parts.append(f"roles {', '.join(about.roles)}")
+    if about.leaving:
+        parts.append("it drains and begins nothing")
     return f"{format_process(process)} ({'; '.join(parts)})"
 
 

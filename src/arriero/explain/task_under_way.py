@@ -308,7 +308,10 @@ class TaskUnderWay(TaskSituation):
         )
 
     def _describe_retry(self, step: StepRow, due: Instant) -> Reason:
-        is_cool_off = step.failure_count > 0 and step.failure_count % read_step_policy(step).supervision.attempts == 0
+        is_round_spent = (
+            step.failure_count > 0 and step.failure_count % read_step_policy(step).supervision.attempts == 0
+        )
+        is_cool_off = is_round_spent and not step.failed_in_outage
         why = "the round before is spent, and this is its cool-off" if is_cool_off else "the attempt before failed"
         says = (
             f"{format_step(step)}: {format_attempt(step)} comes not before {self._at(due)}: {why}"

@@ -1,7 +1,8 @@
 """A selection of tasks, as lists and verbs on many tasks name it.
 
-A filter is declared here alone: a field of ``TaskCriteria`` becomes an option of the command line, a parameter of HTTP's query and
-a member of its body. Beside the field, a new filter needs the stores' statements.
+A field of ``TaskCriteria`` becomes an option of the command line, a parameter of HTTP's query and a member of its body. Beside the
+field, a new filter needs a parameter of ``Client.tasks`` and the stores' statements; one that depends on the clock needs an instant in
+``TaskFilter``, which ``TaskSelector.build_filter`` sets.
 """
 
 from typing import Annotated
@@ -58,6 +59,7 @@ class TaskCriteria(msgspec.Struct, frozen=True, kw_only=True):
         Text, msgspec.Meta(description="Only tasks whose failure says this somewhere.", extra={"metavar": "TEXT"})
     ] = None
     paused: Annotated[bool | None, msgspec.Meta(description="Only tasks that are, or are not, paused.")] = None
+    snoozed: Annotated[bool | None, msgspec.Meta(description="Only tasks that are, or are not, snoozed.")] = None
     ledger: Annotated[
         Text, msgspec.Meta(description="Only tasks that came with this ledger.", extra={"metavar": "ID"})
     ] = None
@@ -70,6 +72,7 @@ class TaskFilter(TaskCriteria, frozen=True, kw_only=True):
         submitted_before, submitted_since: at or before, at or after this instant.
         app: whose it is; empty: tasks that do not say so.
         apps, workflows: of one of these.
+        snoozed_at: the instant at which a task of ``snoozed`` is, or is not; given if that is.
     """
 
     submitted_before: Instant | None = None
@@ -77,9 +80,10 @@ class TaskFilter(TaskCriteria, frozen=True, kw_only=True):
     app: str | None = None
     apps: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
+    snoozed_at: Instant | None = None
 
 
-ANY_TASK = TaskFilter()
+ANY_TASK = TaskFilter()  # a verb on all tasks is refused by comparison with it: no default may differ from it
 
 
 def fold_text(text: str) -> str:

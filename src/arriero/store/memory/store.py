@@ -11,6 +11,7 @@ import msgspec
 from ...core.apps import may_run
 from ...core.lease import is_held, is_on_probation
 from ...core.ledger_batches import ASIDE_MAX, LedgerTasks
+from ...core.starts import is_snoozed
 from ...errors import ArrieroError, UnreadableRow
 from ...inspection.facts import CountsRow
 from ...model import (
@@ -149,6 +150,7 @@ class MemoryReading(MemoryUpkeep):
             and which.code in (None, code)
             and (which.text is None or fold_text(which.text) in fold_text(reason))
             and which.paused in (None, task.paused_at is not None)
+            and (which.snoozed_at is None or which.snoozed is is_snoozed(task, which.snoozed_at))
             and (which.agent is None or any(s.agent == which.agent for s in self._list_unfinished(task)))
             and (which.step is None or any(s.name == which.step for s in self._list_unfinished(task)))
         )

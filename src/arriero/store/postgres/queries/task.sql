@@ -183,7 +183,7 @@ SELECT task_no FROM {schema}.task
 
 -- select_filtered: tasks that match a filter, in the order of submission. The caller filters by the text of a failure.
 -- OFFSET 0: see select_steps.
--- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, paused, app, apps,
+-- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, paused, snoozed, snoozed_at, app, apps,
 -- workflows (arrays), agent, step, failed (null: any).
 SELECT {task} FROM {schema}.task AS task
  WHERE task_no > %(after)s
@@ -198,6 +198,8 @@ SELECT {task} FROM {schema}.task AS task
    AND (%(submitted_since)s::bigint IS NULL OR submitted_at >= %(submitted_since)s)
    AND (%(failed)s::boolean IS NULL OR (failure IS NOT NULL) = %(failed)s)
    AND (%(paused)s::boolean IS NULL OR (paused_at IS NOT NULL) = %(paused)s)
+   AND (%(snoozed)s::boolean IS NULL
+        OR (ended_at IS NULL AND coalesce(snoozed_until > %(snoozed_at)s::bigint, false)) = %(snoozed)s)
    AND (%(agent)s::text IS NULL OR EXISTS (SELECT 1 FROM {schema}.step AS step
          WHERE step.step_no >= task.task_no << 20 AND step.step_no < (task.task_no + 1) << 20
            AND step.agent = %(agent)s AND step.state <> 'completed' OFFSET 0))

@@ -157,7 +157,7 @@ SELECT task_no
 
 -- select_filtered: tasks that match a filter, in the order of submission.
 -- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, code, text (folded), paused,
--- app, agent, step (null: any); apps, workflows (JSON arrays; null: any).
+-- snoozed, snoozed_at, app, agent, step (null: any); apps, workflows (JSON arrays; null: any).
 SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
        failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
@@ -178,6 +178,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
    AND (:code IS NULL OR coalesce(CASE WHEN json_valid(failure) THEN json_extract(failure, '$.code') END, '') = :code)
    AND (:text IS NULL OR instr(arriero_folded(coalesce(CASE WHEN json_valid(failure) THEN json_extract(failure, '$.reason') END, '')), :text) > 0)
    AND (:paused IS NULL OR (paused_at IS NOT NULL) = :paused)
+   AND (:snoozed IS NULL OR (ended_at IS NULL AND coalesce(snoozed_until > :snoozed_at, 0)) = :snoozed)
    AND (:agent IS NULL OR EXISTS (SELECT 1 FROM arriero_step AS step
          WHERE step.step_no BETWEEN task.task_no << 20 AND (task.task_no << 20) + 1048575
            AND step.agent = :agent AND step.state <> 'completed'))
