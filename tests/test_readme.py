@@ -4,11 +4,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from arriero import __version__
 from test_docs import Reader
 from test_docs import blocks as blocks_of
 
@@ -69,6 +71,24 @@ def test_the_commands_for_postgresql_do_what_the_readme_says(tmp_path: Path) -> 
             assert connection.execute("SELECT count(*) FROM arriero.task").fetchone() == (2,)
     finally:
         reader.leave()
+
+
+def test_no_front_page_repeats_the_version_or_a_system_that_is_not_supported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert "Operating System :: POSIX" in project["classifiers"]
+    for name in ("README.md", "SECURITY.md", "ARCHITECTURE.md", "pyproject.toml"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert (
+            re.findall(rf"(?:arriero|This is) \d+\.\d+\.\d+|\b{re.escape(__version__)}\b.*alpha|on Windows", text) == []
+        ), name
+
+
+def test_the_security_page_names_each_provider_of_leases_that_a_process_connects_to() -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8").lower()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    providers = {path.stem for path in (ROOT / "src/arriero/leases").glob("*.py")} & set(extras)
+    assert len(providers) > 2
+    assert [name for name in providers if name not in page] == []
 
 
 def test_every_link_to_a_file_leads_somewhere() -> None:
