@@ -1,4 +1,4 @@
-"""The pages for users are written in plain words: forms that must be read twice are not in them.
+"""The pages of the documentation are written in plain words: forms that must be read twice are not in them.
 
 Only prose counts: not blocks of code, not text in backticks, not what is generated from the code.
 """
@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 BY_OTHERS = {"tutorial.md", "performance.md", "fastapi.md"}
-PAGES = sorted(page for page in (*DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")) if page.name not in BY_OTHERS)
+FOLDERS = ("*.md", "how-to/*.md", "internals/*.md")
+PAGES = sorted(page for folder in FOLDERS for page in DOCS.glob(folder) if page.name not in BY_OTHERS)
 NOT_PROSE = re.compile(
     r"^<!-- generated:.*?^<!-- end:[^\n]*$|^<!--.*?-->$|^```.*?^```$|``[^\n]*?``|`[^`\n]*`|\]\([^)\n]*\)",
     re.MULTILINE | re.DOTALL,
@@ -36,9 +37,10 @@ HINTS = {  # a form to avoid -> what to write in its place
     r"(is|are|was|were)\s+gone": "was deleted, ended, disconnected",
     r"(is|are)\s+well|well\s+again": "is healthy",
     r"of\s+(its|their|your|our)\s+own": "a separate, a dedicated",
-    r"in\s+the\s+middle": "median",
+    r"in\s+the\s+middle": "median, or during",
+    r"anybody|everybody": "any user, every process",
+    r"on\s+(its|their)\s+way": "in transit",
 }  # fmt: skip
-FORM = re.compile(rf"\b(?:{'|'.join(f'({form})' for form in HINTS)})\b", re.IGNORECASE)
 
 
 def blank(code: re.Match[str]) -> str:
@@ -46,15 +48,19 @@ def blank(code: re.Match[str]) -> str:
     return "_" + "\n" * code[0].count("\n")
 
 
-def find_forms(text: str) -> list[tuple[int, str]]:
-    """Each form to avoid, with its line."""
+def find_forms(text: str) -> list[str]:
+    """Each form to avoid, with its line and what to write."""
     prose = NOT_PROSE.sub(blank, text)
-    return [(prose.count("\n", 0, found.start()) + 1, found[0]) for found in FORM.finditer(prose)]
+    return [
+        f"{prose.count(chr(10), 0, found.start()) + 1}: {' '.join(found[0].split())}: write {hint}"
+        for form, hint in HINTS.items()
+        for found in re.finditer(rf"\b(?:{form})\b", prose, re.IGNORECASE)
+    ]
 
 
 def test_a_form_is_found_in_prose_alone() -> None:
     page = "`told`\n\n```text\nat once\n```\n\nIt goes\non. [x](told.md)\n<!-- generated: a -->\nfor good\n<!-- end: a -->\n"
-    assert find_forms(page) == [(7, "goes\non")]
+    assert find_forms(page) == ["7: goes on: write continue, resume"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
