@@ -78,7 +78,7 @@ async def by_command(app: Doors, body: Body, task_id: str, convoy: str | None = 
     options = ["--arguments", "-", "--task-id", task_id, "--store", app.given]
     options += [] if convoy is None else ["--convoy", convoy]
     done = await asyncio.to_thread(CliRunner().invoke, commands, ["submit", MODULE, "take", *options], input=body.text)
-    if done.exit_code == 2:
+    if done.exit_code in (2, 3):
         (line,) = done.stderr.splitlines()
         raise Refused(line)
     assert done.exit_code == 0, done

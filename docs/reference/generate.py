@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from arriero import App
 from arriero.audit.check import CHECKED
+from arriero.cli.exit_codes import MEANINGS
 from arriero.cli.main import commands
 from arriero.client.tasks import TaskSelector
 from arriero.config import SETTINGS, Setting, format_setting
@@ -146,10 +147,14 @@ def _cli() -> str:
     lines = [
         "# The command line",
         "",
-        "Every command exits with 0 when it did what was asked, with 1 when the answer is no (a check found something, a",
-        "person declined, some tasks of many were refused, a task that was waited for did not end well), and with 2 and",
-        "one line on standard error when it could not be asked so. Data goes to standard output, everything said beside it",
-        "to standard error.",
+        "Data goes to standard output. Notes and errors go to standard error, an error as one line.",
+        "",
+        "## Exit codes",
+        "",
+        *_table("code", "meaning"),
+        *(_row(str(int(code)), meaning) for code, meaning in MEANINGS.items()),
+        "",
+        "`arriero lead` exits with the code of the program that it runs.",
         "",
         *_commands(commands, "arriero"),
     ]

@@ -9,6 +9,7 @@ ArrieroError
 │   ├── ConvoyRefused      the convoy has ended, or is ordered otherwise
 │   ├── InvalidArguments   the types of a workflow or step refuse them
 │   ├── MutilatedExport    an exported history was cut or changed
+│   ├── NotAllowed         the store's rules refuse it as things stand
 │   ├── TaskExists         another operation is known under this id
 │   │   └── SequenceUsed   another operation has this number in the convoy
 │   ├── TooManyOpenTasks   a token of the HTTP API has as many open tasks as it may have
@@ -98,6 +99,10 @@ class IdempotencyKeyBarred(InvalidInput):
 
 class IdempotencyKeyReused(InvalidInput):
     """This key belongs to another request."""
+
+
+class NotAllowed(InvalidInput):
+    """The rules of the store refuse this as things stand. Nothing was changed."""
 
 
 class InvalidArguments(InvalidInput):

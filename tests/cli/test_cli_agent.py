@@ -103,27 +103,29 @@ def test_a_paused_agent_is_shown_with_who_and_why_and_resumed(down: Call) -> Non
     assert "paused" in down("agent", "list").output
     assert 'by ana: "she says so"' in " ".join(down("agent", "show", "payments").output.split())
     refused = down("agent", "pause", "payments", *WHY)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 3
     assert refused.stderr == "arriero: payments is paused already, by ana: she says so\n"
     resumed = down("agent", "resume", "payments", *WHY)
     assert resumed.output == "Agent payments of App bank takes requests again; its breaker is open\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "said", "code"),
     [
-        (("show", "nix"), "there is no Agent 'nix' in the store"),
-        (("close", "nix", *WHY), "there is no Agent 'nix'; see `arriero agent list`"),
-        (("close", "payments", "--app", "nix", *WHY), "there is no Agent 'payments' in App 'nix'"),
-        (("close", "payments", "--target", "north", *WHY), "payments[north] is closed already"),
-        (("open", "payments", "--by", "ana", "--reason", " "), "reason is ' '; a verb says who asks for it and why"),
-        (("open", "payments", "--by", "ana"), "Missing option '--reason'"),
-        (("show", ""), "name of an Agent has 0 characters"),
+        (("show", "nix"), "there is no Agent 'nix' in the store", 4),
+        (("close", "nix", *WHY), "there is no Agent 'nix'; see `arriero agent list`", 4),
+        (("close", "payments", "--app", "nix", *WHY), "there is no Agent 'payments' in App 'nix'", 4),
+        (("close", "payments", "--target", "north", *WHY), "payments[north] is closed already", 3),
+        (("open", "payments", "--by", "ana", "--reason", " "), "reason is ' '; a verb says who asks for it and why", 2),
+        (("open", "payments", "--by", "ana"), "Missing option '--reason'", 2),
+        (("show", ""), "name of an Agent has 0 characters", 2),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_exit_code_2(down: Call, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_done_is_one_line_and_an_exit_code(
+    down: Call, words: tuple[str, ...], said: str, code: int
+) -> None:
     result = down("agent", *words)
-    assert result.exit_code == 2
+    assert result.exit_code == code
     assert said in result.stderr
     assert result.stderr.count("\n") == 1
 

@@ -27,7 +27,7 @@ def test_a_second_app_is_refused_in_one_line_until_a_person_says_whose_the_open_
     (shop / "travel.py").write_text(TRAVEL)
     older(shop)
     refused = arriero(shop, "run", "travel:app")
-    assert (refused.returncode, refused.stdout) == (2, "")
+    assert (refused.returncode, refused.stdout) == (3, "")
     (line,) = refused.stderr.splitlines()
     assert "App 'travel' and App 'shopfront' both have a workflow" in line
     assert "open tasks of 'buggy', 'fulfil', 'later' were kept by a release that did not record their App" in line
@@ -73,7 +73,7 @@ def test_one_task_is_given_by_its_id(sold: Call, shop: Path) -> None:
     assert sold(*asked, "--task", "later").stdout == "1 task is of App 'travel': 1 of later\n"
     assert {task_id for task_id, app in apps(sold).items() if app} == {"later"}
     missing = sold(*asked, "--task", "nowhere")
-    assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
+    assert (missing.exit_code, missing.stderr.count("\n")) == (4, 1)
     assert "there is no task 'nowhere'" in missing.stderr
 
 
@@ -103,7 +103,7 @@ def test_tasks_of_an_app_that_runs_are_its_own(call: Call, start: object) -> Non
     run = start()  # type: ignore[operator]
     run.until("ready")
     refused = call("store", "assign", "--from", "shopfront", "--app", "travel", "--reason", "no", "--yes")
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (3, "")
     assert "App 'shopfront' runs in process 1: stop it first" in refused.stderr
 
 
@@ -116,5 +116,5 @@ def test_a_list_tells_the_app_beside_the_workflow_only_where_there_are_several(s
     assert "fulfil (travel)" in listed
     assert "fulfil (shopfront)" in listed
     again = sold("submit", APP, "fulfil", "--arguments", '{"order":{"id":"x"}}', "--task-id", "new")
-    assert (again.exit_code, again.stdout) == (2, "")
+    assert (again.exit_code, again.stdout) == (3, "")
     assert "task 'new' exists with another App" in again.stderr

@@ -127,34 +127,39 @@ def test_what_was_set_aside_stands_on_the_board_with_its_reason(keyed: Call) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "part"),
+    ("arguments", "part", "code"),
     [
-        (["show", "nobody"], "there is no convoy 'nobody' in the store sqlite:///"),
-        (["show", ""], "convoy"),
-        (["list", "--state", "broken"], "'broken' is not one of 'idle', 'open', 'stopped', 'gap', 'parked'"),
-        (["skip", "nobody", *WHY], "no convoy 'nobody' in the store sqlite:///"),
-        (["skip", "customer-7"], "Missing option '--reason'"),
-        (["park", "", *WHY], "convoy has 0 characters"),
-        (["skip", "customer-7", "--by", "", "--reason", "x"], "a verb says who asks for it and why"),
+        (["show", "nobody"], "there is no convoy 'nobody' in the store sqlite:///", 4),
+        (["show", ""], "convoy", 2),
+        (["list", "--state", "broken"], "'broken' is not one of 'idle', 'open', 'stopped', 'gap', 'parked'", 2),
+        (["skip", "nobody", *WHY], "no convoy 'nobody' in the store sqlite:///", 4),
+        (["skip", "customer-7"], "Missing option '--reason'", 2),
+        (["park", "", *WHY], "convoy has 0 characters", 2),
+        (["skip", "customer-7", "--by", "", "--reason", "x"], "a verb says who asks for it and why", 2),
         (
             ["release", "customer-7", *WHY],
             "is stopped: release is not allowed there; allowed: set, skip, park, move-to",
+            3,
         ),
-        (["skip", "dozing", *WHY], "is open: skip is not allowed there; allowed: set, park, move-to-head"),
-        (["move-to-head", "customer-7", "order-12", *WHY], "'order-12' is the next already; also allowed: set, skip"),
-        (["move-to-head", "customer-7", "doze-2", *WHY], "the task is not in it"),
-        (["move-to-head", "customer-7", "nobody", *WHY], "no task 'nobody' in the store sqlite:///"),
-        (["set", "customer-7", *WHY], "Give at least one of head, gap and gap_within"),
-        (["set", "customer-7", "--head", "stop", *WHY], "'stop' is not one of 'wait', 'skip', 'park', 'workflow'"),
-        (["set", "customer-7", "--gap-within", "soon", *WHY], "'--gap-within': 'soon' is no duration"),
+        (["skip", "dozing", *WHY], "is open: skip is not allowed there; allowed: set, park, move-to-head", 3),
+        (
+            ["move-to-head", "customer-7", "order-12", *WHY],
+            "'order-12' is the next already; also allowed: set, skip",
+            3,
+        ),
+        (["move-to-head", "customer-7", "doze-2", *WHY], "the task is not in it", 3),
+        (["move-to-head", "customer-7", "nobody", *WHY], "no task 'nobody' in the store sqlite:///", 4),
+        (["set", "customer-7", *WHY], "Give at least one of head, gap and gap_within", 2),
+        (["set", "customer-7", "--head", "stop", *WHY], "'stop' is not one of 'wait', 'skip', 'park', 'workflow'", 2),
+        (["set", "customer-7", "--gap-within", "soon", *WHY], "'--gap-within': 'soon' is no duration", 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_refusal_is_one_line_and_exit_code_2(keyed: Call, arguments: list[str], part: str) -> None:
+def test_a_refusal_is_one_line_and_an_exit_code(keyed: Call, arguments: list[str], part: str, code: int) -> None:
     before = keyed("history", "--json").stdout
     for more in ([], ["--json"]):
         refused = keyed("convoy", *arguments, *more)
-        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert (refused.exit_code, refused.stdout) == (code, "")
         (line,) = refused.stderr.splitlines()
         assert part in line
     assert keyed("history", "--json").stdout == before

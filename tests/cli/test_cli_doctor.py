@@ -125,21 +125,21 @@ def test_what_comes_from_data_moves_no_cursor(call: Call, shop: Path) -> None:
 
 
 # --- what cannot be looked at
-def one_line_and_2(call: Call, *options: str) -> str:
+def refuse_in_one_line(call: Call, *options: str, code: int = 5) -> str:
     refused = call("doctor", *options)
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (code, "")
     (line,) = refused.stderr.splitlines()
     return line
 
 
-def test_no_store_and_another_programs_file_are_one_line_and_2(call: Call, shop: Path) -> None:
-    assert "there is no such file" in one_line_and_2(call)
+def test_no_store_and_another_programs_file_are_one_line(call: Call, shop: Path) -> None:
+    assert "there is no such file" in refuse_in_one_line(call)
     assert not list(shop.glob("*.db*"))
-    assert "not a SQLite file" in one_line_and_2(call, "--store", "sqlite:///shopfront.py")
+    assert "not a SQLite file" in refuse_in_one_line(call, "--store", "sqlite:///shopfront.py")
     with closing(sqlite3.connect(shop / "other.db")) as other:
         other.execute("CREATE TABLE t (x)")
-    assert "no tasks of arriero" in one_line_and_2(call, "--store", "sqlite:///other.db")
-    assert "dies with it" in one_line_and_2(call, "--store", "memory://")
+    assert "no tasks of arriero" in refuse_in_one_line(call, "--store", "sqlite:///other.db")
+    assert "dies with it" in refuse_in_one_line(call, "--store", "memory://", code=2)
 
 
 def test_a_store_that_another_program_writes_to_is_looked_over_all_the_same(
@@ -151,20 +151,20 @@ def test_a_store_that_another_program_writes_to_is_looked_over_all_the_same(
         assert "journal_mode wal" in sold("doctor").stdout
 
 
-def test_a_damaged_store_is_one_line_and_2(sold: Call, shop: Path) -> None:
+def test_a_damaged_store_is_one_line(sold: Call, shop: Path) -> None:
     path = shop / "arriero.db"
     whole = path.read_bytes()
     size = 4096
     for page in range(8, len(whole) // size):  # one after the other: some pages are noticed by reading alone, some not
         path.write_bytes(whole[: page * size] + b"\xff" * size + whole[(page + 1) * size :])
-        line = one_line_and_2(sold)
+        line = refuse_in_one_line(sold)
         assert "restore it from a backup" in line
         assert str(path) in line
     path.write_bytes(whole[: len(whole) // 2])
-    assert "restore it from a backup" in one_line_and_2(sold)
+    assert "restore it from a backup" in refuse_in_one_line(sold)
 
 
-def test_a_newer_schema_is_one_line_and_2_and_an_older_one_is_left_as_it_is(sold: Call, shop: Path) -> None:
+def test_a_newer_schema_is_one_line_and_an_older_one_is_left_as_it_is(sold: Call, shop: Path) -> None:
     path = shop / "arriero.db"
     with closing(sqlite3.connect(path)) as other:
         other.execute("DELETE FROM arriero_migration WHERE number > 1")
@@ -175,7 +175,7 @@ def test_a_newer_schema_is_one_line_and_2_and_an_older_one_is_left_as_it_is(sold
         assert other.execute("SELECT max(number) FROM arriero_migration").fetchone() == (1,)
         other.execute("INSERT INTO arriero_migration VALUES (999, 'later', 0)")
         other.commit()
-    assert "install the newer release" in one_line_and_2(sold)
+    assert "install the newer release" in refuse_in_one_line(sold)
 
 
 # --- facts

@@ -225,12 +225,12 @@ def test_the_app_is_named_where_types_are_needed_unless_it_is_configured(
     assert edited == ["arriero task resubmit buggy --arguments JSON --reason TEXT"]
 
 
-def test_an_unknown_task_and_no_store_are_one_line_and_2(sold: Call, shop: Path) -> None:
+def test_an_unknown_task_and_no_store_are_one_line_and_an_exit_code(sold: Call, shop: Path) -> None:
     refused = sold("task", "explain", "nobody")
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (4, "")
     assert refused.stderr.startswith("arriero: there is no task 'nobody' in the store sqlite:////")
     nowhere = sold("task", "explain", "one", "--store", "sqlite:///nowhere.db")
-    assert (nowhere.exit_code, len(nowhere.stderr.splitlines())) == (2, 1)
+    assert (nowhere.exit_code, len(nowhere.stderr.splitlines())) == (5, 1)
     assert not (shop / "nowhere.db").exists()
 
 

@@ -96,7 +96,7 @@ def test_another_content_under_the_same_name_is_refused_and_another_name_is_not(
     submit(call, file)
     file.write_text("a,customer 1\nb\nd\n")
     refused = submit(call, file)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 3
     assert "ledger 'may.csv' is known with another content" in refused.stderr
     named = submit(call, file, "--ledger-id", "may again")
     assert named.stdout == "ledger may again: 1 accepted, 2 duplicates\n"
@@ -205,10 +205,10 @@ def test_what_was_begun_may_be_discarded_and_begun_anew(call: Call, file: Path) 
 def test_an_opened_ledger_is_not_discarded_and_an_unknown_one_is_refused(call: Call, file: Path) -> None:
     submit(call, file)
     refused = call("ledger", "discard", "may.csv", "--reason", "x", "--yes")
-    assert refused.exit_code == 2
+    assert refused.exit_code == 3
     assert "ledger 'may.csv' is opened: its tasks are there" in refused.stderr
     unknown = call("ledger", "show", "june.csv")
-    assert unknown.exit_code == 2
+    assert unknown.exit_code == 4
     assert "there is no ledger 'june.csv'" in unknown.stderr
 
 
@@ -314,7 +314,7 @@ def test_a_wait_for_a_ledger_exits_by_how_its_tasks_ended(call: Call, file: Path
     empty = call("ledger", "wait", "empty")
     assert (empty.exit_code, "tasks: none; all have ended" in empty.stdout) == (0, True)
     unknown = call("ledger", "wait", "june.csv")
-    assert (unknown.exit_code, "there is no ledger 'june.csv'" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "there is no ledger 'june.csv'" in unknown.stderr) == (4, True)
 
 
 def test_a_wait_for_a_ledger_ends_when_another_process_has_processed_its_tasks(shop: Path, file: Path) -> None:

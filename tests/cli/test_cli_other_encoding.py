@@ -60,7 +60,7 @@ def test_json_for_such_an_output_has_the_same_value(other: Call, words: list[str
 
 def test_an_error_names_what_was_typed(other: Call, encoding: str) -> None:
     ran = other("task", "show", "не-там")
-    assert ran.exit_code == 2
+    assert ran.exit_code == 4
     assert "не-там".encode(encoding, "backslashreplace") in ran.stderr_bytes
 
 

@@ -172,18 +172,18 @@ def test_following_ends_after_a_limit_or_an_interrupt_with_all_acknowledged(call
 
 
 @pytest.mark.parametrize(
-    ("arguments", "part"),
+    ("arguments", "part", "code"),
     [
-        ([], "Missing argument 'QUEUE'"),
-        ([""], "reply queue has 0 characters"),
-        ([QUEUE, "--peek", "--follow"], "--peek and --follow exclude each other"),
-        ([QUEUE, "--limit", "0"], "0 is not in the range"),
-        ([QUEUE, "--store", "sqlite:///missing.db"], "there is no such file"),
+        ([], "Missing argument 'QUEUE'", 2),
+        ([""], "reply queue has 0 characters", 2),
+        ([QUEUE, "--peek", "--follow"], "--peek and --follow exclude each other", 2),
+        ([QUEUE, "--limit", "0"], "0 is not in the range", 2),
+        ([QUEUE, "--store", "sqlite:///missing.db"], "there is no such file", 5),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_bad_input_is_one_line_and_2(call: Call, arguments: list[str], part: str) -> None:
+def test_bad_input_is_one_line_and_an_exit_code(call: Call, arguments: list[str], part: str, code: int) -> None:
     refused = call("replies", *arguments)
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (code, "")
     (line,) = refused.stderr.splitlines()
     assert part in line

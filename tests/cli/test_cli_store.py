@@ -20,7 +20,7 @@ def test_a_new_epoch_is_told_with_its_number_and_who_wanted_it_and_why(sold: Cal
 
 def test_a_store_that_is_not_there_is_refused_and_not_made(call: Call, shop: Path) -> None:
     refused = call("store", "new-epoch", "--reason", "restored")
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (5, "")
     assert "there is no such file" in refused.stderr
     assert not list(shop.glob("*.db*"))
 

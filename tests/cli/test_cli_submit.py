@@ -22,7 +22,7 @@ def test_the_same_id_is_the_same_task_and_another_body_is_refused(call: Call) ->
         assert call("submit", APP, "fulfil", "--arguments", order("1"), "--task-id", "one").exit_code == 0
     assert len(json_lines(call("task", "list", "--json").stdout)) == 1
     refused = call("submit", APP, "fulfil", "--arguments", order("2"), "--task-id", "one")
-    assert refused.exit_code == 2
+    assert refused.exit_code == 3
     assert "'one' exists with another body" in refused.stderr
 
 
@@ -39,7 +39,7 @@ def test_a_known_id_with_another_key_is_refused(call: Call) -> None:
         for _ in range(2):
             assert call(*same, *key).exit_code == 0
         refused = call(*same, "--convoy", "never used")
-        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert (refused.exit_code, refused.stdout) == (3, "")
         assert f"task '{task_id}' exists with another convoy" in refused.stderr
     assert json_lines(call("convoy", "list", "--state", "idle", "--json").stdout) == []
 

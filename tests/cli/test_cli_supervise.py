@@ -87,7 +87,7 @@ def test_it_frees_what_a_killed_process_held_and_leaves_a_clean_history(shop: Pa
 def test_if_another_process_leads_it_says_which_and_exits_with_0(shop: Path, start: Start) -> None:
     leader = start(command=("supervise", "--store", "sqlite:///arriero.db"))
     code, output, errors = leader.ended()
-    assert (code, output) == (2, "")  # no store is made by this command
+    assert (code, output) == (5, "")  # no store is made by this command
     assert "there is no such file" in errors
     run = start("--roles", "supervisor")
     run.until("ready")
@@ -124,30 +124,30 @@ def test_an_alert_that_cannot_be_told_makes_it_exit_with_1(
 
 # --- what goes wrong
 @pytest.mark.parametrize(
-    ("arguments", "part"),
+    ("arguments", "part", "code"),
     [
-        (("--json",), "--json prints what one pass did; give --once too"),
-        (("--twice",), "No such option '--twice'"),
-        (("--once", "--store", ""), "it is empty; name a store, or leave the option out"),
-        (("--once", "--store", "memory://"), "it lives inside one process and dies with it"),
-        (("--once", "--store", "sqlite:///elsewhere.db"), "there is no such file"),
-        (("--once", "--store", "postgresql://nobody@127.0.0.1:1/shop"), "nobody listens there"),
-        (("--store", "postgresql://nobody@127.0.0.1:1/shop"), "nobody listens there"),
-        (("shopfront:app",), "unexpected extra argument"),
+        (("--json",), "--json prints what one pass did; give --once too", 2),
+        (("--twice",), "No such option '--twice'", 2),
+        (("--once", "--store", ""), "it is empty; name a store, or leave the option out", 2),
+        (("--once", "--store", "memory://"), "it lives inside one process and dies with it", 2),
+        (("--once", "--store", "sqlite:///elsewhere.db"), "there is no such file", 5),
+        (("--once", "--store", "postgresql://nobody@127.0.0.1:1/shop"), "nobody listens there", 5),
+        (("--store", "postgresql://nobody@127.0.0.1:1/shop"), "nobody listens there", 5),
+        (("shopfront:app",), "unexpected extra argument", 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_cannot_work_is_one_line_on_standard_error_and_exit_code_2(
-    call: Call, arguments: tuple[str, ...], part: str
+def test_what_cannot_work_is_one_line_on_standard_error_and_an_exit_code(
+    call: Call, arguments: tuple[str, ...], part: str, code: int
 ) -> None:
     result = call("supervise", *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.startswith("arriero: ")
     assert part in result.stderr
     assert result.stderr.count("\n") == 1
 
 
-def test_a_pass_that_does_not_end_says_so_and_exits_with_2(
+def test_a_pass_that_does_not_end_says_so_and_exits_with_5(
     call: Call, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from arriero.client import assembly
@@ -158,7 +158,7 @@ def test_a_pass_that_does_not_end_says_so_and_exits_with_2(
     monkeypatch.setattr(assembly, "supervise_once", hang)
     monkeypatch.setattr(module, "PASS_SECONDS_MAX", 0.01)
     result = call("supervise", "--once")
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, result.stdout) == (5, "")
     assert "the pass did not end within 0.01 s; what it wrote stays written" in result.stderr
 
 

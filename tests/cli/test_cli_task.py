@@ -116,7 +116,7 @@ def test_show_tells_until_when_a_task_sleeps(sold: Call) -> None:
 def test_reading_makes_no_store(call: Call, shop: Path) -> None:
     for command in (["task", "list"], ["task", "show", "one"], ["history"], ["history", "one"], ["export"]):
         refused = call(*command)
-        assert refused.exit_code == 2
+        assert refused.exit_code == 5
         assert refused.stderr.startswith(f"arriero: store {shop / 'arriero.db'}: there is no such file")
     assert not list(shop.glob("*.db*"))
 

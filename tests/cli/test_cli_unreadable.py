@@ -62,7 +62,7 @@ def test_every_command_that_looks_at_tasks_shows_what_can_be_read_and_names_the_
 def test_a_verb_is_refused_in_one_line_that_names_the_column(sold: Call, shop: Path, verb: str) -> None:
     damage(shop, "later", "task", "policy", '{"x": 1}')
     refused = sold("task", verb, "later", "--reason", "test")
-    assert refused.exit_code == 2
+    assert refused.exit_code == 3
     assert refused.stderr.startswith("arriero: task 'later' cannot be read: column policy of table task")
     assert refused.stderr.count("\n") == 1
 

@@ -117,29 +117,33 @@ def test_a_paused_task_is_resumed(troubled: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "part"),
+    ("arguments", "part", "code"),
     [
-        (["cancel", "processed"], "cancel is not allowed there; allowed: compensate"),
-        (["resume", "later"], "'later' is not paused; allowed: compensate, cancel, pause"),
+        (["cancel", "processed"], "cancel is not allowed there; allowed: compensate", 3),
+        (["resume", "later"], "'later' is not paused; allowed: compensate, cancel, pause", 3),
         (
             ["compensate", "shipped"],
             "step ship is a pivot and has or may have happened; also allowed: resubmit, answer",
+            3,
         ),
-        (["extend", "later", "--within", "2h"], "'later' has no limit of its own"),
-        (["answer", "h1", "charge", "--did-not-happen"], "step charge has a result already; it never changes"),
-        (["cancel", "nobody"], "no task 'nobody' in the store sqlite:///"),
+        (["extend", "later", "--within", "2h"], "'later' has no limit of its own", 3),
+        (["answer", "h1", "charge", "--did-not-happen"], "step charge has a result already; it never changes", 3),
+        (["cancel", "nobody"], "no task 'nobody' in the store sqlite:///", 4),
         (
             ["resubmit", "later", "--app", APP, "--arguments", '{"order": {}}'],
             "'later' is processing: resubmit is not allowed there",
+            3,
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_refusal_is_one_line_that_names_what_is_allowed(troubled: Call, arguments: list[str], part: str) -> None:
+def test_a_refusal_is_one_line_that_names_what_is_allowed(
+    troubled: Call, arguments: list[str], part: str, code: int
+) -> None:
     before = history(troubled)
     for more in ([], ["--dry-run"], ["--json"]):
         refused = troubled("task", *arguments, *WHY, *more)
-        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert (refused.exit_code, refused.stdout) == (code, "")
         (line,) = refused.stderr.splitlines()
         assert part in line
     assert history(troubled) == before
@@ -260,9 +264,9 @@ def test_what_is_refused_of_many_is_listed_with_its_reason(troubled: Call) -> No
     assert [(one["id"], one["outcome"]) for one in refused] == [("shipped", "refused"), ("unrefundable", "refused")]
 
 
-def test_a_filter_that_names_nothing_is_one_line_and_2(troubled: Call) -> None:
+def test_a_filter_that_names_nothing_is_one_line_and_an_exit_code(troubled: Call) -> None:
     refused = troubled("task", "cancel", "--workflow", "parcel", "--older-than", "2h", *WHY, "--yes")
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (4, "")
     assert refused.stderr == (
         "arriero: no task fits --workflow parcel --older-than 7200 s; `arriero task list` takes the same options\n"
     )
@@ -320,10 +324,10 @@ def test_what_is_refused_of_many_is_not_counted_when_a_person_is_asked(troubled:
 
 
 @pytest.mark.parametrize("more", [["--yes"], ["--dry-run"], ["--json", "--yes"]], ids=" ".join)
-def test_a_verb_that_no_task_of_the_filter_allows_is_one_line_and_2(troubled: Call, more: list[str]) -> None:
+def test_a_verb_that_no_task_of_the_filter_allows_is_one_line_and_an_exit_code(troubled: Call, more: list[str]) -> None:
     before = history(troubled)
     refused = troubled("task", "cancel", "--workflow", "fulfil", *WHY, *more)
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (3, "")
     assert refused.stderr == (
         "arriero: there is nothing to cancel among what fits --workflow fulfil: 3 tasks left out (1 error, 1 compensated,"
         " 1 processed); cancel is for tasks that are pending, processing\n"
@@ -391,57 +395,69 @@ def test_a_long_change_shows_its_progress_on_a_terminal(monkeypatch: pytest.Monk
 
 # --- bad input
 @pytest.mark.parametrize(
-    ("arguments", "part"),
+    ("arguments", "part", "code"),
     [
-        (["resubmit", *WHY], "resubmit what? Give the ID of a task, or say what many have in common"),
-        (["pause", "h1", "--state", "error", *WHY], "both the ID 'h1' and a filter (--state error) are given"),
-        (["answer", "h1", "charge", "--step", "charge", *WHY], "a step of one task is named by --at-step"),
-        (["pause", "h1"], "Missing option '--reason'"),
-        (["pause", "h1", "--reason", " "], "reason is ' '"),
-        (["pause", "h1", "--reason", "x", "--by", ""], "by is ''"),
-        (["pause", "a\tb", *WHY], "control characters"),
-        (["cancel", "--workflow", "", *WHY, "--yes"], "workflow has 0 characters"),
-        (["cancel", "--agent", "", *WHY, "--yes"], "agent has 0 characters"),
-        (["cancel", "--step", "", *WHY, "--yes"], "step has 0 characters"),
-        (["cancel", "--code", "", *WHY, "--yes"], "--code is empty"),
-        (["cancel", "--text", "", *WHY, "--yes"], "--text is empty"),
-        (["cancel", "--older-than", "2w", *WHY], "'2w' is no duration; write seconds, or a unit too, like 90, 15m, 2h"),
-        (["cancel", "--older-than", "-1", *WHY], "'-1' is no duration"),
-        (["cancel", "--older-than", "nan", *WHY], "'nan' is no duration"),
-        (["cancel", "--older-than", "9" * 400, *WHY], "it must lie between"),
-        (["extend", "h1", *WHY], "Missing option '--within'"),
-        (["extend", "h1", *WHY, "--within", "0"], "within is 0.0 seconds"),
-        (["answer", "h1", *WHY], "answer which step?"),
-        (["answer", "h1", "charge", "--at-step", "charge", *WHY], "the step is named twice"),
-        (["answer", "h1", "nothing", *WHY], "it has charge, reserve"),
-        (["answer", "h1", "reserve", *WHY], "give the result of step reserve, or say that it did not happen"),
-        (["answer", "h1", "reserve", *WHY, "--result", "1", "--did-not-happen"], "exclude each other"),
-        (["answer", "h1", "reserve", *WHY, "--result", "null"], "--result is checked against the types in your code"),
-        (["answer", "h1", "reserve", *WHY, "--app", APP, "--result", "{"], "--result is no JSON"),
-        (["answer", "h1", "reserve", *WHY, "--app", APP, "--result", '[{"a": 1, "a": 1}]'], "has the key 'a' twice"),
+        (["resubmit", *WHY], "resubmit what? Give the ID of a task, or say what many have in common", 2),
+        (["pause", "h1", "--state", "error", *WHY], "both the ID 'h1' and a filter (--state error) are given", 2),
+        (["answer", "h1", "charge", "--step", "charge", *WHY], "a step of one task is named by --at-step", 2),
+        (["pause", "h1"], "Missing option '--reason'", 2),
+        (["pause", "h1", "--reason", " "], "reason is ' '", 2),
+        (["pause", "h1", "--reason", "x", "--by", ""], "by is ''", 2),
+        (["pause", "a\tb", *WHY], "control characters", 2),
+        (["cancel", "--workflow", "", *WHY, "--yes"], "workflow has 0 characters", 2),
+        (["cancel", "--agent", "", *WHY, "--yes"], "agent has 0 characters", 2),
+        (["cancel", "--step", "", *WHY, "--yes"], "step has 0 characters", 2),
+        (["cancel", "--code", "", *WHY, "--yes"], "--code is empty", 2),
+        (["cancel", "--text", "", *WHY, "--yes"], "--text is empty", 2),
+        (
+            ["cancel", "--older-than", "2w", *WHY],
+            "'2w' is no duration; write seconds, or a unit too, like 90, 15m, 2h",
+            2,
+        ),
+        (["cancel", "--older-than", "-1", *WHY], "'-1' is no duration", 2),
+        (["cancel", "--older-than", "nan", *WHY], "'nan' is no duration", 2),
+        (["cancel", "--older-than", "9" * 400, *WHY], "it must lie between", 2),
+        (["extend", "h1", *WHY], "Missing option '--within'", 2),
+        (["extend", "h1", *WHY, "--within", "0"], "within is 0.0 seconds", 2),
+        (["answer", "h1", *WHY], "answer which step?", 2),
+        (["answer", "h1", "charge", "--at-step", "charge", *WHY], "the step is named twice", 2),
+        (["answer", "h1", "nothing", *WHY], "it has charge, reserve", 2),
+        (["answer", "h1", "reserve", *WHY], "give the result of step reserve, or say that it did not happen", 2),
+        (["answer", "h1", "reserve", *WHY, "--result", "1", "--did-not-happen"], "exclude each other", 2),
+        (
+            ["answer", "h1", "reserve", *WHY, "--result", "null"],
+            "--result is checked against the types in your code",
+            2,
+        ),
+        (["answer", "h1", "reserve", *WHY, "--app", APP, "--result", "{"], "--result is no JSON", 2),
+        (["answer", "h1", "reserve", *WHY, "--app", APP, "--result", '[{"a": 1, "a": 1}]'], "has the key 'a' twice", 2),
         (
             ["answer", "unrefundable", "undo:charge", *WHY, "--app", APP, "--result", "1"],
             "undo:charge is a compensation and has no result",
+            2,
         ),
-        (["resubmit", "h1", *WHY, "--at-step", "reserve"], "give both, or none"),
-        (["resubmit", "--state", "error", *WHY, "--arguments", "{}"], "of one task at a time"),
-        (["resubmit", "h1", *WHY, "--app", APP, "--arguments", "[]"], "must be a JSON object"),
-        (["resubmit", "h1", *WHY, "--app", APP, "--arguments", "{}"], "by parameter name, at least one"),
-        (["resubmit", "h1", *WHY, "--app", APP, "--arguments", '{"oder": 1}'], "unknown field `oder`"),
+        (["resubmit", "h1", *WHY, "--at-step", "reserve"], "give both, or none", 2),
+        (["resubmit", "--state", "error", *WHY, "--arguments", "{}"], "of one task at a time", 2),
+        (["resubmit", "h1", *WHY, "--app", APP, "--arguments", "[]"], "must be a JSON object", 2),
+        (["resubmit", "h1", *WHY, "--app", APP, "--arguments", "{}"], "by parameter name, at least one", 2),
+        (["resubmit", "h1", *WHY, "--app", APP, "--arguments", '{"oder": 1}'], "unknown field `oder`", 2),
         (
             ["resubmit", "h1", *WHY, "--app", APP, "--arguments", '{"order": {"id": "1", "id": "2"}}'],
             "--arguments has the key 'id' twice",
+            2,
         ),
-        (["resubmit", "h1", *WHY, "--app", "nowhere:app"], "there is no module 'nowhere'"),
-        (["pause", "h1", *WHY, "--store", "memory://"], "dies with it"),
-        (["pause", "h1", *WHY, "--store", "sqlite:///missing.db"], "there is no such file"),
+        (["resubmit", "h1", *WHY, "--app", "nowhere:app"], "there is no module 'nowhere'", 2),
+        (["pause", "h1", *WHY, "--store", "memory://"], "dies with it", 2),
+        (["pause", "h1", *WHY, "--store", "sqlite:///missing.db"], "there is no such file", 5),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,
 )
-def test_bad_input_is_one_line_and_2_and_changes_nothing(troubled: Call, arguments: list[str], part: str) -> None:
+def test_bad_input_is_one_line_and_an_exit_code_and_changes_nothing(
+    troubled: Call, arguments: list[str], part: str, code: int
+) -> None:
     before = history(troubled)
     refused = troubled("task", *arguments)
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (code, "")
     (line,) = refused.stderr.splitlines()
     assert line.startswith("arriero: ")
     assert part in line
@@ -454,7 +470,7 @@ def test_submit_refuses_doubled_keys_too(call: Call) -> None:
     assert "--arguments has the key 'order' twice" in refused.stderr
 
 
-def test_what_standard_input_cannot_give_is_one_line_and_2(call: Call, shop: Path) -> None:
+def test_what_standard_input_cannot_give_is_one_line_and_an_exit_code(call: Call, shop: Path) -> None:
     asked = ("submit", APP, "fulfil", "--arguments", "-")
     assert "byte 1 of standard input is not UTF-8" in call(*asked, given=b"{\xff}").stderr
     closed = arriero_with_closed_input(shop, *asked)
@@ -470,7 +486,7 @@ def arriero_with_closed_input(shop: Path, *arguments: str) -> "subprocess.Comple
 
 
 def test_an_empty_store_is_not_made_by_a_verb(call: Call, shop: Path) -> None:
-    assert call("task", "cancel", "one", *WHY).exit_code == 2
+    assert call("task", "cancel", "one", *WHY).exit_code == 5
     assert not list(shop.glob("*.db*"))
 
 

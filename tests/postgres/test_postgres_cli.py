@@ -202,7 +202,7 @@ def test_a_url_that_leads_nowhere_is_one_line_and_2_without_a_password(
 )
 def test_who_does_not_make_tasks_makes_no_store(call: Call, url: str, command: list[str]) -> None:
     refused = call(*command)
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (5, "")
     assert "it holds no tasks of arriero (there are no tables in schema arriero); name the right one" in refused.stderr
     with psycopg.connect(url) as connection:
         assert connection.execute("SELECT to_regnamespace('arriero')").fetchone() == (None,)

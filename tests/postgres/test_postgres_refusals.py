@@ -208,7 +208,7 @@ def test_migrate_and_doctor_refuse_a_database_of_another_encoding(encoded: tuple
     encoding, url = encoded
     for command in (["migrate"], ["migrate", "--check"], ["migrate", "--sql"], ["doctor"]):
         ended = CliRunner().invoke(commands, [*command, "--store", url])
-        assert ended.exit_code == 2, command
+        assert ended.exit_code == 5, command
         assert f"the encoding of the database is {encoding}" in ended.output
     with psycopg.connect(url) as connection:
         assert connection.execute("SELECT to_regnamespace('arriero')").fetchone() == (None,)
@@ -541,18 +541,18 @@ async def test_a_store_on_a_socket_needs_no_host(own: Server, made: str) -> None
 
 
 # --- the command line
-def test_the_command_line_says_it_in_one_line_and_ends_with_two(own: Server, url: str) -> None:
-    for store in (
-        as_keeper(url, "Tr0ub4dor-wrong"),
-        as_keeper(own.url("no_such_shop")),
-        f"postgresql://keeper:{PASSWORD}@127.0.0.1:{free_port()}/shop",
-        as_keeper(url),
-        f"{as_keeper(url)}?schema=Bad-Name",
-        f"{as_keeper(url)}?no_such_thing=1",
-        "postgresql://keeper:Tr0/ub4dor@host/shop",
+def test_the_command_line_says_it_in_one_line_and_ends_with_an_exit_code(own: Server, url: str) -> None:
+    for store, code in (
+        (as_keeper(url, "Tr0ub4dor-wrong"), 5),
+        (as_keeper(own.url("no_such_shop")), 5),
+        (f"postgresql://keeper:{PASSWORD}@127.0.0.1:{free_port()}/shop", 5),
+        (as_keeper(url), 5),
+        (f"{as_keeper(url)}?schema=Bad-Name", 2),
+        (f"{as_keeper(url)}?no_such_thing=1", 2),
+        ("postgresql://keeper:Tr0/ub4dor@host/shop", 2),
     ):
         result = CliRunner().invoke(commands, ["task", "list", "--store", store])
-        assert result.exit_code == 2, store
+        assert result.exit_code == code, store
         assert result.stdout == ""
         (line,) = result.stderr.splitlines()
         assert line.startswith("arriero: store")

@@ -374,7 +374,7 @@ def test_read_submits_nothing_and_acts_on_nothing(place: Place) -> None:
     acted = _ran(
         [sys.executable, "-m", "arriero", "task", "pause", "paid", "--by", "ana", "--reason", "x"], place.url("read")
     )
-    assert acted.returncode == 2
+    assert acted.returncode == 5
 
 
 # --- who gets what

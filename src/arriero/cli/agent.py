@@ -8,7 +8,7 @@ import msgspec
 from ..client.agent_metrics import AgentMetrics, RecentCalls
 from ..client.agents import AgentView, ProviderView, check_agent_name, load_agent_views
 from ..core.agent_metrics import BOUNDS_SECONDS
-from ..errors import InvalidInput
+from ..errors import UnknownName
 from ..events import Event, UnreadableEvent
 from ..events.store import EventOfBreaker
 from ..explain.agents import format_use
@@ -97,7 +97,7 @@ async def _load_shown(name: str, app: str | None, store: str | None) -> list[Sho
         views = [view for view in await load_agent_views(opened) if view.agent == name and app in (None, view.app)]
         if not views:
             where = "" if app is None else f" of App {app!r}"
-            raise InvalidInput(f"there is no Agent {name!r}{where} in the store {opened.url}; see `arriero agent list`")
+            raise UnknownName(f"there is no Agent {name!r}{where} in the store {opened.url}; see `arriero agent list`")
         rows = await load_store_stream(opened)
         return [ShownAgent(view, _list_events(rows, view)) for view in views]
 

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from ..client.convoy import NAMED, NAMED_MAX, SHOWN, ConvoyView, build_convoy_view, list_convoy_views
-from ..errors import InvalidInput
+from ..errors import UnknownName
 from ..explain.convoys import format_policy, format_ranges
 from ..operations import convoys
 from ..payloads import codec
@@ -83,7 +83,7 @@ async def _load_view(key: str, limit: int, store: str | None) -> ConvoyView:
     async with open_store_to_read(store) as opened:
         loaded = await opened.find_convoy(codec.check_id(key, "convoy"), limit)
         if loaded is None:
-            raise InvalidInput(f"there is no convoy {key!r} in the store {opened.url}; see `arriero convoy list`")
+            raise UnknownName(f"there is no convoy {key!r} in the store {opened.url}; see `arriero convoy list`")
         return build_convoy_view(loaded, opened.now())
 
 

@@ -11,11 +11,11 @@ from ..errors import ArrieroError
 from ..explain.doctor import Finding
 from ..store import existing_store
 from ..text.escaping import one_line
+from .exit_codes import ExitCode
 from .options import json_option, store_option
 from .output import print_json, print_text
 from .stores import load_app, load_configured_app, load_store_configuration, open_store_to_read, refuse_memory_store
 
-NEEDS_CARE = 1
 _MARKS = {"care": "CARE", "information": "note", "fine": "ok"}
 
 
@@ -35,7 +35,7 @@ class AppDiagnosis(msgspec.Struct, frozen=True):
 def doctor(store: str | None, app: str | None, as_json: bool) -> None:
     """Look a store over: its file or server, its machine, the processes on it, and the tasks that wait for somebody.
 
-    Exits with 0 when all is well, with 1 when something needs care, with 2 when the store cannot be looked at.
+    Exits with 0 when all is well, with 1 when something needs care, with 5 when the store cannot be looked at.
     """
     diagnosis = asyncio.run(_diagnose(store, app))
     if as_json:
@@ -43,7 +43,7 @@ def doctor(store: str | None, app: str | None, as_json: bool) -> None:
     else:
         _print_diagnosis(diagnosis)
     if not diagnosis.healthy:
-        sys.exit(NEEDS_CARE)
+        sys.exit(ExitCode.NO)
 
 
 async def _diagnose(given: str | None, target: str | None) -> Diagnosis:

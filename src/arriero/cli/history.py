@@ -16,6 +16,7 @@ from ..model import HistoryRow, Instant, TaskRow
 from ..store.state_store import StateStore
 from ..text.escaping import one_line
 from ..text.format import format_duration, format_instant
+from .exit_codes import ExitCode
 from .options import json_option, store_option
 from .output import (
     Progress,
@@ -31,7 +32,6 @@ from .output import (
 from .stores import open_store_to_read
 from .task import find_task
 
-VIOLATED = 1
 _INSTANTS = ("not_before", "complete_by", "fire_at", "answered_at")  # in events, microseconds
 _NOT_SHOWN = ("type", "policy")  # the one stands first, the other fills a line; `task show` tells it
 
@@ -169,7 +169,7 @@ def check(file: str, redispatch_per_second: int | None, as_json: bool) -> None:
     else:
         _print_verdict(verdict)
     if not verdict.clean:
-        sys.exit(VIOLATED)
+        sys.exit(ExitCode.NO)
 
 
 def _check_file(file: str, redispatch_per_second: int | None) -> Verdict:

@@ -11,11 +11,10 @@ from ..errors import InvalidInput
 from ..leases import DistributedMutex, Leadership, Lease
 from ..leases.program import LedProgram, Readiness
 from ..runtime.ports import LoopClock
+from .exit_codes import ExitCode
 from .lease import lease_option, open_named_lease
 from .options import parse_duration
 from .run import StopSignal, log_to_standard_error
-
-NOT_LED = 75  # EX_TEMPFAIL of sysexits.h: another one leads, ask again later
 
 
 @click.command(short_help="Run a program only while this process leads.")
@@ -96,7 +95,7 @@ class _Leading:
         others = [asyncio.create_task(stop.wait()), asyncio.create_task(self._readiness.feed_watchdog())]
         try:
             if wait is not None and not await self._is_elected_within(wait, running):
-                return NOT_LED
+                return ExitCode.TIME_OVER
             await asyncio.wait((running, others[0]), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 return 0

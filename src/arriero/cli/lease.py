@@ -7,7 +7,7 @@ import msgspec
 
 from ..client.leases import BreakLeaseAnswer, load_lease_views
 from ..client.task_verbs import check_signature
-from ..errors import InvalidInput
+from ..errors import UnknownName
 from ..events import Event, UnreadableEvent
 from ..events.store import EventOfLease
 from ..leases import Lease, LeaseView, open_lease
@@ -124,13 +124,13 @@ async def _load_shown(name: str, url: str | None, store: str | None) -> ShownLea
     async with open_store_to_read(store) as opened:
         now, row = await opened.find_lease(name)
         if row is None:
-            raise InvalidInput(f"nobody ever held a lease {name!r} in the store {opened.url}; see `arriero lease list`")
+            raise UnknownName(f"nobody ever held a lease {name!r} in the store {opened.url}; see `arriero lease list`")
         return ShownLease(build_lease_view(row, now), await _list_events(opened, name))
 
 
 def _refuse_unknown(view: LeaseView, url: str) -> LeaseView:
     if not view.term and not view.holder:
-        raise InvalidInput(f"nobody holds a lease {view.name!r} at {view.provider}; contenders name it in `--lease`")
+        raise UnknownName(f"nobody holds a lease {view.name!r} at {view.provider}; contenders name it in `--lease`")
     return view
 
 

@@ -25,11 +25,12 @@ from ..client.ledger_handle import (
     wait_for_ledger,
 )
 from ..client.task_verbs import ACTOR, check_signature
-from ..errors import ArrieroError, InvalidInput
+from ..errors import ArrieroError, InvalidInput, NotAllowed
 from ..model import LedgerRow, LedgerState, TaskState
 from ..runtime.ports import SystemPorts
 from ..runtime.result_waiters import ResultWaiters
 from ..text.escaping import one_line
+from .exit_codes import ExitCode
 from .near_misses import NearMissGroup
 from .options import (
     confirm,
@@ -44,9 +45,6 @@ from .options import (
 from .output import Progress, format_time, print_json, print_table, print_text
 from .stores import format_error_location, import_module, load_app, open_client, open_store_to_read
 
-SET_ASIDE = 1  # exit codes: entries were set aside; tasks did not all end as processed; they have not all ended
-NOT_PROCESSED = 1
-NOT_ENDED = 75
 PROGRESS_SECONDS = 10.0  # where no terminal shows progress
 PAGE = 100
 Splitter = Callable[[Path], Iterable[Entry] | AsyncIterable[Entry]]
@@ -110,7 +108,7 @@ def submit(
         for line in result.set_aside:
             print_text(line, hanging=2)
     if result.set_aside:
-        sys.exit(SET_ASIDE)
+        sys.exit(ExitCode.NO)
 
 
 async def _submit(
@@ -324,9 +322,9 @@ def wait(ledger_id: str, timeout: float | None, store: str | None, as_json: bool
     if view.ended is None:
         raise InvalidInput(explain_unknown_end(view.ledger))
     if not view.ended:
-        sys.exit(NOT_ENDED)
+        sys.exit(ExitCode.TIME_OVER)
     if set(view.tasks or {}) - {str(TaskState.PROCESSED)}:
-        sys.exit(NOT_PROCESSED)
+        sys.exit(ExitCode.NO)
 
 
 async def _wait(given: str | None, ledger_id: str, timeout: float | None) -> LedgerView:
@@ -371,7 +369,7 @@ async def _find_ledger(given: str | None, ledger_id: str) -> LedgerRow:
 
 def _refuse_opened(row: LedgerRow) -> None:
     if row.is_open:
-        raise InvalidInput(f"ledger {row.ledger_id!r} is opened: its tasks are there; act on them with `arriero task`")
+        raise NotAllowed(f"ledger {row.ledger_id!r} is opened: its tasks are there; act on them with `arriero task`")
 
 
 async def _discard(given: str | None, row: LedgerRow, actor: str, reason: str) -> None:

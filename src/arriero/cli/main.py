@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from .. import __version__
-from ..errors import ArrieroError
+from ..errors import ArrieroError, VerbRefused
 from ..text.escaping import one_line
 from .agent import agent
 from .alert import alert
@@ -17,6 +17,7 @@ from .config import config
 from .convoy import convoy
 from .demo import demo
 from .doctor import doctor
+from .exit_codes import ExitCode, find_exit_code
 from .explain import explain_task
 from .history import check, export, history
 from .lead import lead
@@ -24,6 +25,7 @@ from .lease import lease
 from .ledger import ledger
 from .migrate import migrate
 from .near_misses import NearMissGroup
+from .options import format_refusal
 from .output import discard_output, escape_unencodable_output
 from .purge import purge
 from .replies import replies
@@ -35,16 +37,14 @@ from .supervise import supervise
 from .task import task
 from .token import token
 
-BAD_INPUT = 2
 PATH_OPTIONS = ("--store", "--keep")
 UNDECODABLE = (
     "the argument {} is not UTF-8; write it in UTF-8, or look at the language settings of the terminal (locale)"
 )
-INTERRUPTED = 130  # as shells say of a program that Ctrl-C ended
 
 
 class ArrieroGroup(NearMissGroup):
-    """A group whose every refusal is one line on standard error and exit code 2, never a traceback."""
+    """A group whose every error is one line on standard error and an exit code, never a traceback."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> NoReturn:
         options["standalone_mode"] = False
@@ -55,13 +55,13 @@ class ArrieroGroup(NearMissGroup):
             # Its own way to end when the reader of our output is gone is quiet.
             code = super().main(given, *others, **options)
         except click.exceptions.Abort:
-            sys.exit(INTERRUPTED)
+            sys.exit(ExitCode.INTERRUPTED)
         except click.NoSuchOption as error:
             _refuse(_explain_misplaced(self, error.option_name, given) or error.format_message(), error.ctx)
         except click.ClickException as error:
             _refuse(error.format_message(), error.ctx if isinstance(error, click.UsageError) else None)
         except ArrieroError as error:
-            _refuse(str(error))
+            _refuse(format_refusal(error) if isinstance(error, VerbRefused) else str(error), code=find_exit_code(error))
         except UnicodeEncodeError:
             if not (unfit := [word for word in given if _is_undecodable(word)]):
                 raise
@@ -101,10 +101,10 @@ def _is_undecodable(word: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in word)  # how the system's bytes come that are no text
 
 
-def _refuse(message: str, context: click.Context | None = None) -> NoReturn:
+def _refuse(message: str, context: click.Context | None = None, code: ExitCode = ExitCode.USAGE) -> NoReturn:
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""
     click.echo(f"arriero: {one_line(message)}{hint}", err=True)
-    sys.exit(BAD_INPUT)
+    sys.exit(code)
 
 
 @click.group(cls=ArrieroGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

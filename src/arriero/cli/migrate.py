@@ -10,11 +10,10 @@ from ..errors import InvalidInput
 from ..store import schema_of
 from ..store.migrate import RIGHTS, Grant, Schema, SchemaState
 from ..text.escaping import one_line
+from .exit_codes import ExitCode
 from .options import json_option, store_option
 from .output import print_json
 from .stores import load_store_configuration, refuse_memory_store
-
-NOT_CURRENT = 1
 
 
 class MigrateOutput(msgspec.Struct, frozen=True):
@@ -101,7 +100,7 @@ def _check(schema: Schema, as_json: bool) -> None:
         for name in missing:
             click.echo(f"missing {name}")
     if missing:
-        sys.exit(NOT_CURRENT)
+        sys.exit(ExitCode.NO)
 
 
 def _describe_schema(state: SchemaState) -> str:

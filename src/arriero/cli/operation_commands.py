@@ -12,13 +12,12 @@ import msgspec
 from ..client.json_payloads import check_json
 from ..client.session import Session
 from ..client.task_verbs import check_signature
-from ..errors import InvalidInput, VerbRefused
 from ..operations.declaration import Done, OperationDeclaration, split_annotation
 from ..text.format import format_seconds
+from .exit_codes import ExitCode
 from .near_misses import NearMissGroup
 from .options import (
     Option,
-    format_refusal,
     json_option,
     parse_duration,
     parse_duration_or_instant,
@@ -30,7 +29,6 @@ from .options import (
 from .output import print_json, print_table, print_text
 from .stores import open_operator
 
-REFUSED = 1
 Cells = Callable[[Any], tuple[str, ...]]
 
 
@@ -74,17 +72,14 @@ def add_act(group: click.Group, operation: OperationDeclaration) -> None:
         check_signature(by, arguments.reason)
 
         async def act(session: Session) -> tuple[Any, str]:
-            try:
-                done = await operation.act(session, subject, by, arguments)
-            except VerbRefused as refused:
-                raise InvalidInput(format_refusal(refused)) from refused
+            done = await operation.act(session, subject, by, arguments)
             return done, await session.describe_missing_scheduler() if operation.needs_scheduler else ""
 
         done, nobody = asyncio.run(_ask(store, act))
         print_done(done, as_json=as_json)
         print_nobody_runs(nobody)
         if done.is_refused:
-            click.get_current_context().exit(REFUSED)
+            click.get_current_context().exit(ExitCode.NO)
 
     _add(group, operation, run, [subject, *build_options(operation.arguments), signature_options(operation.history)])
 

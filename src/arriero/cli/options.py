@@ -14,8 +14,7 @@ from ..model import NUMBER_MAX
 from ..model.policies import seconds
 from ..text.escaping import one_line
 from ..text.format import format_count
-
-NOT_DONE = 1  # the exit code when somebody said no, or some were refused
+from .exit_codes import ExitCode
 
 
 def find_login_name() -> str:
@@ -43,7 +42,7 @@ def confirm(what: str, *, yes: bool) -> None:
     click.echo(f"{what}? [y/N] ", nl=False, err=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         print_note("nothing was changed")
-        sys.exit(NOT_DONE)
+        sys.exit(ExitCode.NO)
 
 
 def refuse_without_terminal(what: str, *, yes: bool) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from ..client.task_verbs import ACTOR
 from ..core.purging import Named
-from ..errors import InvalidInput
+from ..errors import InvalidInput, NotAllowed, UnknownName
 from ..model import Instant, TaskState, later
 from ..model.instants import as_datetime
 from ..store.contract import OBSOLETE_AT_ONCE, Purge, PurgeNamed
@@ -229,7 +229,8 @@ async def _remove_named(store: str | None, what: Named, name: str, keep: float, 
                 purged = await opened.purge_named(which, actor=ACTOR, limit=batch)
                 if purged.kept:
                     done = f"{count_tasks(removed)} of it were removed" if removed else "nothing was removed"
-                    raise InvalidInput(f"purge: {purged.kept}; {done}")
+                    refusal = UnknownName if purged.is_done else NotAllowed  # done already: it is not there
+                    raise refusal(f"purge: {purged.kept}; {done}")
                 removed += purged.count
                 progress.set_count(removed)
                 if purged.is_done:

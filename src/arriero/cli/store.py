@@ -9,8 +9,9 @@ import msgspec
 from ..client.app_assignment import Assigned, Assignment, TokenLeftBehind, assign
 from ..client.task_verbs import ACTOR, check_signature
 from ..text.escaping import one_line
+from .exit_codes import ExitCode
 from .near_misses import NearMissGroup
-from .options import NOT_DONE, confirm, count_tasks, json_option, signature_options, store_option, yes_option
+from .options import confirm, count_tasks, json_option, signature_options, store_option, yes_option
 from .output import Progress, print_json
 from .stores import open_operator, open_store_to_read
 
@@ -104,7 +105,7 @@ def assign_tasks(
         found = asyncio.run(_assign(asked, by, reason, store, dry_run=False))
     _print_assigned(asked, found, dry_run=dry_run, as_json=as_json)
     if found.refused:
-        sys.exit(NOT_DONE)
+        sys.exit(ExitCode.NO)
 
 
 async def _assign(asked: Assignment, by: str, reason: str, store: str | None, *, dry_run: bool) -> Assigned:

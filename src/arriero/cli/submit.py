@@ -17,12 +17,11 @@ from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import TaskFailed
 from ..text.escaping import one_line
+from .exit_codes import ExitCode
 from .operation_commands import gather_options
 from .options import json_option, print_nobody_runs, read_option, store_option
 from .output import print_json
 from .stores import load_app, open_client
-
-TASK_FAILED = 1
 
 
 class SubmittedTask(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,7 +68,7 @@ def submit(
     else:
         _print_submitted(submission)
     if wait and submission.output is msgspec.UNSET:
-        sys.exit(TASK_FAILED)
+        sys.exit(ExitCode.NO)
 
 
 async def _submit(

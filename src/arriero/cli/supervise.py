@@ -15,12 +15,12 @@ from ..errors import StoreError
 from ..runtime.leader import PASS_SECONDS_MAX
 from ..runtime.single_pass import PassReport
 from ..text.escaping import one_line
+from .exit_codes import ExitCode
 from .options import json_option, log_format_option, store_option
 from .output import format_time, print_json
 from .run import StopSignal, log_to_standard_error, run_until_signal
 from .stores import load_store_configuration, open_operator, refuse_memory_store
 
-PART_FAILED = 1
 NAME = "supervisor"  # of the App without code that this process runs
 
 
@@ -60,7 +60,7 @@ def supervise(once: bool, store: str | None, log_format: str | None, as_json: bo
     store and tells the alerts that are due. If another process leads, it does nothing: that process does the same.
 
     With --once it exits with 0 also when another process leads; with 1 when an alert could not be told or a part of the upkeep
-    failed; with 2 when the store cannot be used, or the pass does not end within a minute. What was written stays written.
+    failed; with 5 when the store cannot be used, or the pass does not end within a minute. What was written stays written.
     """
     if as_json and not once:
         raise click.UsageError("--json prints what one pass did; give --once too")
@@ -81,7 +81,7 @@ def supervise(once: bool, store: str | None, log_format: str | None, as_json: bo
         for line in _format_lines(view):
             click.echo(f"arriero: {one_line(line)}")
     if view.upkeep_failed or view.alerts_failed:
-        sys.exit(PART_FAILED)
+        sys.exit(ExitCode.NO)
 
 
 async def _supervise_until_signal(url: str, stop: StopSignal) -> None:

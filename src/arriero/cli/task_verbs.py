@@ -22,10 +22,11 @@ from ..client.task_verbs import (
     preview_verb,
 )
 from ..client.tasks import TaskSelector
-from ..errors import InvalidInput, VerbRefused
+from ..errors import InvalidInput, NotAllowed, UnknownTask
 from ..model import Loaded, TaskState, Verb
 from ..model.verb_rules import VERB_RULES, VERBS, AnswerArguments, VerbArguments
 from ..text.escaping import shell_argument
+from .exit_codes import ExitCode
 from .operation_commands import (
     build_option_names,
     build_options,
@@ -34,11 +35,9 @@ from .operation_commands import (
     read_arguments,
 )
 from .options import (
-    NOT_DONE,
     Option,
     confirm,
     count_tasks,
-    format_refusal,
     json_option,
     print_nobody_runs,
     print_note,
@@ -110,14 +109,11 @@ async def _execute_on_one(
     async with open_operator(app, request.store) as on:
         session = on.session
         loaded = await load_task_to_act(session, on.task(task_id).id)
-        try:
-            fields = build_verb_fields(session, loaded, arguments, by=request.by, reason=request.reason)
-            if request.dry_run:
-                preview_verb(session, request.verb, loaded, request.by, request.reason, **fields)
-                return await load_standing_task(loaded, session.store), ""
-            await operate_task(session, request.verb, loaded, request.by, request.reason, **fields)
-        except VerbRefused as refused:
-            raise InvalidInput(format_refusal(refused)) from refused
+        fields = build_verb_fields(session, loaded, arguments, by=request.by, reason=request.reason)
+        if request.dry_run:
+            preview_verb(session, request.verb, loaded, request.by, request.reason, **fields)
+            return await load_standing_task(loaded, session.store), ""
+        await operate_task(session, request.verb, loaded, request.by, request.reason, **fields)
         after = await load_task(session, task_id)
         return await load_standing_task(after, session.store), await session.describe_missing_scheduler()
 
@@ -175,9 +171,9 @@ def _execute_on_many(request: TaskVerbRequest, app: App | None, arguments: VerbA
         _print_many(request, acted, gone=len(counted) - done.acted.meant - done.acted.left_out_count)
         _print_what_waits(request, done)
         if acted.refused:
-            sys.exit(NOT_DONE)
+            sys.exit(ExitCode.NO)
     if trial.acted.refused:
-        sys.exit(NOT_DONE)
+        sys.exit(ExitCode.NO)
 
 
 async def _execute_on_each(
@@ -221,9 +217,9 @@ def _refuse_empty_selection(request: TaskVerbRequest, acted: Acted) -> None:
         return
     meant = format_options(request.which)
     if not acted.left_out:
-        raise InvalidInput(f"no task fits {meant}; `arriero task list` takes the same options")
+        raise UnknownTask(f"no task fits {meant}; `arriero task list` takes the same options")
     states = ", ".join(state for of, state in VERB_RULES if of is request.verb)
-    raise InvalidInput(
+    raise NotAllowed(
         f"there is nothing to {request.verb} among what fits {meant}: {format_left_out(acted)}; {request.verb} is for tasks that"
         f" are {states}"
     )

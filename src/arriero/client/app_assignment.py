@@ -8,7 +8,7 @@ import msgspec
 
 from ..core.lease import read_process_about
 from ..core.tokens import list_left_behind
-from ..errors import InvalidInput, UnknownTask
+from ..errors import InvalidInput, NotAllowed, UnknownTask
 from ..explain.doctor_server import format_replacement
 from ..model import NOT_SAID, LedgerRow, LedgerState, TaskRow, TaskState
 from ..model.answers import Refusal
@@ -167,7 +167,7 @@ async def _refuse_running(store: StateStore, asked: Assignment) -> None:
     now, processes = await store.known_processes()
     alive = [p.process_no for p in processes if p.lease_until > now and read_process_about(p).app == asked.from_app]
     if alive:
-        raise InvalidInput(
+        raise NotAllowed(
             f"App {asked.from_app!r} runs in process {', '.join(map(str, alive))}: stop it first, or its tasks are its own"
         )
 

@@ -10,7 +10,7 @@ import msgspec
 from ..core.ledger_batches import LedgerBatch, LedgerEntry, extend_digest, start_digest
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
-from ..errors import InvalidInput, TooManyOpenTasks
+from ..errors import InvalidInput, NotAllowed, TooManyOpenTasks, UnknownName
 from ..model import STEP_PREFIX, LedgerRow, LedgerState
 from ..model.answers import TOO_MANY_OPEN_TASKS
 from ..model.commands import Submit
@@ -243,7 +243,7 @@ class LedgerSubmission:
 
     def _require_present(self, ledger: LedgerRow | None) -> LedgerRow:
         if ledger is None or ledger.state is LedgerState.DISCARDING:
-            raise InvalidInput(f"ledger {self._id!r} was discarded meanwhile; submit it again")
+            raise UnknownName(f"ledger {self._id!r} was discarded meanwhile; submit it again")
         return ledger
 
     def _refuse_other(self, ledger: LedgerRow) -> NoReturn:
@@ -253,7 +253,7 @@ class LedgerSubmission:
             else f"was begun with another content or by another App, of which {ledger.written:,} entries are written and nothing is"
             " visible; use another ledger_id, or discard it with `arriero ledger discard`"
         )
-        raise InvalidInput(f"ledger {self._id!r} {what}")
+        raise NotAllowed(f"ledger {self._id!r} {what}")
 
 
 async def discard_ledger(store: "StateStore", ledger: LedgerRow, actor: str, reason: str) -> LedgerRow | None:

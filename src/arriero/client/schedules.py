@@ -8,7 +8,7 @@ import msgspec
 
 from ..core.schedule_instants import iterate_instants
 from ..core.schedules import build_run
-from ..errors import ArrieroError, InvalidInput, UnknownName, VerbRefused
+from ..errors import ArrieroError, InvalidInput, NotAllowed, UnknownName, VerbRefused
 from ..explain.schedules import NextRun, list_next_runs
 from ..model import Instant
 from ..model.answers import Refusal, Submitted
@@ -348,7 +348,7 @@ class Schedules:
             if verb is not None and answer.verdict == "not_allowed":
                 raise VerbRefused(answer.detail, verb=verb, state=answer.state)
             remedy = "; remove it first" if answer.verdict == "exists" else ""
-            raise InvalidInput(answer.detail + remedy)
+            raise NotAllowed(answer.detail + remedy)
         return answer
 
 
