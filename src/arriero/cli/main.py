@@ -13,6 +13,7 @@ from ..errors import ArrieroError, VerbRefused
 from ..text.escaping import one_line
 from .agent import agent
 from .alert import alert
+from .completion import completion
 from .config import config
 from .convoy import convoy
 from .demo import demo
@@ -144,6 +145,7 @@ for command in (
     store,
     config,
     demo,
+    completion,
 ):
     commands.add_command(command)
 task.add_command(explain_task)
