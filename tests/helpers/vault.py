@@ -266,6 +266,7 @@ class Vault:
             ("extend", sleeping, {"within": 9_000.0}, {"workflow": "wait_long"}),
             ("answer", held, {"step": "audit", "result": "by hand"}, {"state": "error"}),
             ("pause", sleeping, {}, {"workflow": "wait_long"}),
+            ("snooze", sleeping, {"delay": 60.0}, {"workflow": "wait_long"}),
         ]
         found = []
         for verb, task, more, which in named:
