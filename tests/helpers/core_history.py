@@ -14,7 +14,7 @@ from core_schedules import live_through_a_schedule
 
 from arriero.audit.check import History as Fold
 from arriero.audit.check import find_differences
-from arriero.declare.probe import mark_probe
+from arriero.declare.agent_parts import mark_probe
 from arriero.events.base import START, link_hash
 from arriero.model import STEP_BITS, HistoryRow, Instant, StepKind, TaskRow, TaskState, Verb, later
 from arriero.model.agents import AgentVerb, LimitPolicy, encode_limits

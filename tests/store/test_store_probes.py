@@ -9,7 +9,7 @@ from test_store_breakers import find_breaker, operated, store_events, tripped, w
 from arriero import Breaker
 from arriero.core.breaker import PROBE_PATIENCE
 from arriero.core.breaker_verbs import ANSWER_SECONDS
-from arriero.declare.probe import mark_probe
+from arriero.declare.agent_parts import mark_probe
 from arriero.model import later
 from arriero.model.agents import AgentVerb, BreakerRow, BreakerState
 from arriero.model.answers import BreakerApplied, Refusal

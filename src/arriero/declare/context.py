@@ -12,7 +12,7 @@ from ..errors import ArrieroError, AttemptOver
 from ..model.policies import Duration, seconds
 from ..payloads.codec import decoder, encode_untyped
 from .attempt import Attempt, Undo, current_try
-from .workflow_run import WorkflowRun, current_run
+from .declared import WorkflowRun, current_run
 
 T = TypeVar("T")
 

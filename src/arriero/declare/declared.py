@@ -1,12 +1,37 @@
-"""The base of everything that a decorator makes of a user's function."""
+"""What a decorator makes of a function of the user, and the running workflow that such values look up."""
 
+import asyncio
 import functools
+import random
 import sys
+import uuid
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import Any, Self, TypeVar, cast
+from datetime import datetime
+from typing import Any, Protocol, Self, TypeVar, cast
 
 from ..errors import DefinitionError, InvalidInput
 from ..payloads import codec
+
+
+class WorkflowRun(Protocol):
+    """The running workflow, as a call value sees it (core.replay implements it)."""
+
+    def note_created(self, call: Any) -> None: ...
+    def note_replaced(self, call: Any, by: Any) -> None: ...
+    def open(self, call: Any) -> "asyncio.Future[Any]": ...
+    def open_timer(self, seconds: float) -> "asyncio.Future[Any]": ...
+    def current_time(self) -> "datetime": ...
+    def random(self) -> "random.Random": ...
+    def uuid(self) -> "uuid.UUID": ...
+    @property
+    def convoy_state(self) -> str | None: ...
+    def keep_convoy_state(self, text: str) -> None: ...
+
+
+def current_run() -> WorkflowRun | None:
+    """The workflow whose code is running right now; None outside of one."""
+    return getattr(asyncio._get_running_loop(), "workflow_run", None)
+
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -13,7 +13,7 @@ from . import option_checks
 from .agent_parts import AgentParts
 from .attempt import Attempt, Undo
 from .compensation import Compensation, CompensationDecorator
-from .declared import CallValue, Declared, caller_scope, check_name, choose_name
+from .declared import CallValue, Declared, WorkflowRun, caller_scope, check_name, choose_name, current_run
 from .limits import Limit, check_limits
 from .remote import (
     PLACES_MAX,
@@ -35,7 +35,6 @@ from .step_options import (
     build_step_policy,
     change_options,
 )
-from .workflow_run import WorkflowRun, current_run
 
 P = ParamSpec("P")
 R = TypeVar("R")

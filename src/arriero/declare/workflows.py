@@ -16,10 +16,9 @@ from ..model.policies import (
     encode_policy,
     seconds,
 )
-from .declared import CallValue, Declared, caller_scope, choose_name
+from .declared import CallValue, Declared, caller_scope, choose_name, current_run
 from .signature import Signature
 from .step_options import DEFAULT_SUPERVISION
-from .workflow_run import current_run
 
 SHARE_MAX = 1_000  # more would be no division, but one workflow alone
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..declare.probe import Probe
+from ..declare.agent_parts import Probe
 from ..declare.resources import ResourcePool, open_resources
 from ..errors import StoreError
 from ..model import Instant

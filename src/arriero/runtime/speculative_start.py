@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..core.drive import build_first_requests
 from ..core.task_run import TaskRun, run_ahead, run_new
-from ..declare.workflow_run import current_run
+from ..declare.declared import current_run
 from ..errors import StoreError
 from ..model import Loaded
 from ..model.answers import Applied, Submitted
