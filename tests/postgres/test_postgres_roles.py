@@ -163,7 +163,7 @@ async def test_only_purge_removes_the_history_of_tasks(place: Place) -> None:
     place.refuses("purge", "UPDATE arriero.history SET actor = 'ana'")
     purging = [sys.executable, "-m", "arriero", "purge", "--older-than", "8d", "--yes"]
     refused = _ran(purging, place.url("run"))
-    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+    assert (refused.returncode, "Traceback" in refused.stderr) == (5, False)
     assert "permission denied for table history" in refused.stderr
     assert "run|purge NAME" in refused.stderr
     assert place.ask("read", "SELECT count(*) FROM arriero.history WHERE task_no > 0") == [counted]
