@@ -34,7 +34,7 @@ def by_name(text: str) -> dict[str, Any]:
 def test_it_prints_one_aligned_line_per_setting(call: Call, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = wrote(shop, "[node]\nlease_seconds = 5\n[alerts]\nlog = false")
     monkeypatch.setenv("ARRIERO_ROLES", "agents,scheduler")
-    done = call("config", "--store", "sqlite:///option.db")
+    done = call("config", "--all", "--store", "sqlite:///option.db")
     assert (done.exit_code, done.stderr) == (0, "")
     header, *lines = done.stdout.splitlines()
     assert header.split() == ["name", "value", "origin"]
@@ -206,3 +206,14 @@ def test_the_option_s_help_names_every_place_of_the_store(call: Call) -> None:
     shown = " ".join(call("config", "--help").stdout.split())
     for place in ("ARRIERO_STORE", "arriero.toml", "App's", "default"):
         assert place in shown
+
+
+def test_only_what_differs_from_the_defaults_is_shown_unless_all_is_asked_for(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("config").stdout == f"{len(SETTINGS)} settings have their defaults (--all lists them)\n"
+    monkeypatch.setenv("ARRIERO_STORE", "sqlite:///here.db")
+    head, store, rest = call("config").stdout.splitlines()
+    assert (head.split(), store.split()[:2]) == (["name", "value", "origin"], ["store", "sqlite:///here.db"])
+    assert rest == f"{len(SETTINGS) - 1} settings have their defaults (--all lists them)"
+    assert len(call("config", "--all").stdout.splitlines()) == len(SETTINGS) + 1

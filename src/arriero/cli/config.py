@@ -5,9 +5,10 @@ from typing import Any
 import click
 import msgspec
 
-from ..config import SETTINGS, Configuration, Setting, format_setting, unknown_variables
+from ..config import DEFAULT, SETTINGS, Configuration, Setting, format_setting, unknown_variables
 from ..config.values import mask_value
 from ..text.escaping import one_line
+from ..text.format import format_count
 from .options import json_option, store_option
 from .output import print_json, print_table
 from .stores import load_store_configuration
@@ -22,10 +23,13 @@ class ShownSetting(msgspec.Struct, frozen=True):
 
 
 @click.command(short_help="Print the settings, and where each comes from.")
+@click.option("--all", "is_all", is_flag=True, help="Print the settings that have their defaults, too.")
 @store_option
 @json_option
-def config(store: str | None, as_json: bool) -> None:
-    """Print the settings as they hold in this folder, and where each comes from.
+def config(is_all: bool, store: str | None, as_json: bool) -> None:
+    """Print the settings that differ from their defaults in this folder, and where each comes from.
+
+    With --json all settings are printed.
 
     Each place overrides those before it: defaults, App(store=), the nearest arriero.toml in this folder or above it,
     the environment, options. Secrets are masked.
@@ -37,7 +41,12 @@ def config(store: str | None, as_json: bool) -> None:
         for setting in SETTINGS:
             print_json(_build_shown_setting(setting, configuration))
     else:
-        print_table(("name", "value", "origin"), [_format_cells(setting, configuration) for setting in SETTINGS])
+        shown = [setting for setting in SETTINGS if is_all or configuration.origin(setting.name) != DEFAULT]
+        if shown:
+            print_table(("name", "value", "origin"), [_format_cells(setting, configuration) for setting in shown])
+        if count := len(SETTINGS) - len(shown):
+            verb = "has its default" if count == 1 else "have their defaults"
+            click.echo(f"{format_count(count, 'setting')} {verb} (--all lists them)")
 
 
 def _build_shown_setting(setting: Setting, configuration: Configuration) -> ShownSetting:
