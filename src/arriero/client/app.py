@@ -75,9 +75,11 @@ class App(Client):
             raise DefinitionError(str(error)) from error
         self.agents = _check_each(agents, Agent, "agents")
         self.workflows = _check_each(workflows, Workflow, "workflows")
-        _refuse_doubled_agents(self.agents)
         super().__init__(Session(self.name, self._read_declared, store))
         self._declares_itself = False
+        if self.agents or self.workflows:  # what is declared wrongly is refused here, and not where the App is opened
+            _refuse_doubled_agents(self.agents)
+            self._read_declared()
         if self.workflows:
             warn_of_missing_compensations(self.name, self.agents)
         self._fronts: dict[str, SyncApp] = {}

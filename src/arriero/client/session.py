@@ -79,7 +79,6 @@ class Session:
         self.app = app
         self._declared = declared
         self.users = 0
-        declared()  # what is declared wrongly is refused where the App is made
         self.given_store = given_store
         self.ports: Ports = SystemPorts()
         self.settings: Settings | None = None  # set by tests; else as configured

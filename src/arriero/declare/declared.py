@@ -1,4 +1,4 @@
-"""What a decorator makes of a function of the user, and the running workflow that such values look up."""
+"""The base of everything that a decorator makes of a user's function, and the running workflow that call values look up."""
 
 import asyncio
 import functools
