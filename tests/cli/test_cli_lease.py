@@ -96,7 +96,7 @@ def test_a_break_at_once_lets_another_one_lead(call: Call) -> None:
     ("words", "message", "code"),
     [
         (("show", "weekly"), "nobody ever held a lease 'weekly' in the store", 4),
-        (("break", "weekly", "--reason", "why"), "lease 'weekly': nobody holds it; there is nothing to break", 2),
+        (("break", "weekly", "--reason", "why"), "lease 'weekly': nobody holds it; there is nothing to break", 3),
         (("break", "supervisor", "--reason", "why"), "the lease 'supervisor' is that of the Supervisors", 2),
         (("break", "nightly"), "Missing option '--reason'", 2),
         (("break", "nightly", "--reason", " "), "reason", 2),

@@ -97,6 +97,12 @@ async def test_a_rename_names_the_tokens_that_it_leaves_behind_and_shows_them_no
         ).json()
         done = (await world.ask("shop", admin, "POST", "/v1/tasks:assign-app", json=RENAME)).json()
         assert tried["tokens"] == done["tokens"]
+        operator, reader = await make(world, "operate"), await make(world, "read")
+        answer = await world.ask("shop", operator, "POST", "/v1/tasks:assign-app", json={**RENAME, "dry_run": True})
+        assert "tokens" not in answer.json()
+        shown = await world.ask("shop", reader, "GET", "/v1/doctor")
+        assert "partner" not in shown.text
+        assert "a token needs a look" in shown.text
         (left,) = done["tokens"]
         assert (left["name"], left["apps"]) == ("partner", ["old-shop"])
         for one in world.apps:

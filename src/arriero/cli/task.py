@@ -27,6 +27,7 @@ from ..explain.past import Elapsed, may_have_waited
 from ..inspection.attempts import Retrying
 from ..model import TASK_OPEN, Instant, Loaded, TaskRow, Turn
 from ..model.failures import read_step_failure
+from ..model.instants import as_datetime
 from ..payloads import codec
 from ..store.readable import legible_task
 from ..store.state_store import StateStore
@@ -228,12 +229,19 @@ def _format_more(found: TaskPage, page: PageRequest) -> str:
     return f"and {count} more; --limit 0 shows all, {f'--before {before}' if page.newest_first else f'--after {after}'} the next"
 
 
+def _format_state(task: ListedTask, now: Instant) -> str:
+    if task.paused:
+        return f"{task.state}, paused"
+    is_snoozed = task.snoozed_until is not None and task.snoozed_until > as_datetime(now)
+    return f"{task.state}, snoozed" if is_snoozed else task.state
+
+
 def _format_cells(task: ListedTask, found: TaskPage) -> tuple[str, ...]:
     return (
         str(task.no),
         task.id,
         task.workflow,
-        f"{task.state}, paused" if task.paused else task.state,
+        _format_state(task, found.now),
         str(task.failure_count),
         format_time(task.submitted_at),
         format_duration(found.took[task.no])

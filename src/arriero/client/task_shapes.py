@@ -56,6 +56,7 @@ class ListedTask(msgspec.Struct, frozen=True):
     paused: bool
     retry: ListedRetry | None = None
     app: str = ""
+    snoozed_until: datetime | None = None
 
 
 class StandingTask(msgspec.Struct, frozen=True):
@@ -213,6 +214,7 @@ def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None) -
         id=task.task_id,
         reason=format_faults(faults) or ("" if failure is None else failure.reason),
         paused=task.paused_at is not None,
+        snoozed_until=None if task.ended_at is not None else to_datetime(task.snoozed_until),
         retry=None if retrying is None else build_output(ListedRetry, retrying, running=retrying.is_running),
     )
 

@@ -27,7 +27,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable, describe_install
+from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable, NotAllowed, describe_install
 from .azure_rules import (
     ACCOUNT_KEY,
     CONNECTION_STRING,
@@ -274,8 +274,8 @@ class AzureBlobConnection(LeaseConnection):
             )
         return LeaseUnavailable(f"{said}: try again")
 
-    def _build_nobody_error(self) -> InvalidInput:
-        return InvalidInput(f"lease {self._name!r}: nobody holds it; there is nothing to break")
+    def _build_nobody_error(self) -> NotAllowed:
+        return NotAllowed(f"lease {self._name!r}: nobody holds it; there is nothing to break")
 
 
 def _read_answer(error: "HttpResponseError") -> tuple[int, str]:

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable
+from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable, NotAllowed
 from ..payloads.codec import check_id
 from ..runtime.shutdown import finish
 from .contract import WATCH_SECONDS, DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseSignal, LeaseView
@@ -218,13 +218,13 @@ class EtcdConnection(LeaseConnection):
     async def break_lease(self, actor: str, reason: str, *, at_once: bool = False) -> LeaseView:
         state = await self._load()
         if not state.holder:
-            raise InvalidInput(f"lease {self._name!r}: nobody holds it; there is nothing to break")
+            raise NotAllowed(f"lease {self._name!r}: nobody holds it; there is nothing to break")
         note = msgspec.json.encode(EtcdBreak(state.term, actor, reason))
         changes: list[dict[str, Any]] = [{"request_put": {"key": self._key("broken"), "value": note}}]
         if at_once:
             changes.append({"request_delete_range": {"key": self._key("holder")}})
         if not await self._change(state.term, changes):
-            raise InvalidInput(
+            raise NotAllowed(
                 f"lease {self._name!r}: its holder changed while it was about to be broken; look at it again"
             )
         if at_once:

@@ -18,7 +18,7 @@ from math import ceil
 
 import msgspec
 
-from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable
+from ..errors import LeaseRefused, LeaseUnavailable, NotAllowed
 from .contract import DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseView
 from .nats_stream import NatsStream, parse_bucket_url
 
@@ -133,7 +133,7 @@ class NatsLeaseConnection(LeaseConnection):
         for _ in range(ROUNDS_MAX):
             entry = await self._read()
             if not entry.record.holder:
-                raise InvalidInput(f"lease {self._name!r}: nobody holds it; there is nothing to break")
+                raise NotAllowed(f"lease {self._name!r}: nobody holds it; there is nothing to break")
             holder = "" if at_once else entry.record.holder
             record = NatsRecord(holder, entry.term, entry.record.duration, actor, reason)
             # With notice: nobody knows how much time is left, so the lease stays taken for all of it once more.

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from ..core.lease import is_led_by_another
-from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable, SchemaOutdated, StoreError
+from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable, NotAllowed, SchemaOutdated, StoreError
 from ..model import MICROSECONDS, Instant, LeaseRow
 from ..payloads.codec import check_id
 from ..store.connection_kinds import list_kinds
@@ -128,7 +128,7 @@ class StoreLeaseConnection(LeaseConnection):
             broken = await self._store.break_lease(self._name, actor, reason, at_once=at_once)
             now, row = await self._store.find_lease(self._name)
         if broken is None or row is None:
-            raise InvalidInput(f"lease {self._name!r}: nobody holds it; there is nothing to break")
+            raise NotAllowed(f"lease {self._name!r}: nobody holds it; there is nothing to break")
         return build_lease_view(row, now)
 
     async def close(self) -> None:

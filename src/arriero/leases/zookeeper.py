@@ -32,7 +32,7 @@ try:
 except ImportError as missing:
     raise ImportError(f"leases in ZooKeeper need kazoo: {describe_install('zookeeper')}") from missing
 
-from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable
+from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable, NotAllowed
 from ..payloads.codec import check_id
 from ..runtime.shutdown import finish
 from .contract import WATCH_SECONDS, DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseSignal, LeaseView
@@ -264,7 +264,7 @@ class ZooKeeperConnection(LeaseConnection):
         session = await self._open(None)
         state = await self._load(session)
         if not state.is_held:
-            raise InvalidInput(f"lease {self._lease.name!r}: nobody holds it; there is nothing to break")
+            raise NotAllowed(f"lease {self._lease.name!r}: nobody holds it; there is nothing to break")
         note = msgspec.structs.replace(state.note, broken_by=actor, broken_reason=reason)
 
         def change(transaction: Any) -> None:
@@ -273,7 +273,7 @@ class ZooKeeperConnection(LeaseConnection):
                 transaction.delete(self._path(note.node))
 
         if await session.commit(change, self._limit) is None:
-            raise InvalidInput(
+            raise NotAllowed(
                 f"lease {self._lease.name!r}: it changed while it was about to be broken; look at it again"
             )
         return build_zookeeper_view(self._lease.name, await self._load(session))

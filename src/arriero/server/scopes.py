@@ -43,6 +43,11 @@ def may_read_reasons(held: AbstractSet[str]) -> bool:
     return Scope.READ in held or Scope.ADMIN in held
 
 
+def may_list_tokens(held: AbstractSet[str]) -> bool:
+    """Return True if a caller with these scopes learns names, scopes and Apps of tokens."""
+    return Scope.ADMIN in held
+
+
 ANY_TOKEN = Needs()
 AGENT = Needs(named=AGENT_PREFIX)
 REPLIES = Needs(named=REPLIES_PREFIX)

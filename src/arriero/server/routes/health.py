@@ -23,7 +23,7 @@ from ..calls import Call, HttpCall
 from ..openapi import build_openapi
 from ..problems import Problem, declare_problem
 from ..routing import RouteGroup
-from ..scopes import ANY_TOKEN, Needs, Scope
+from ..scopes import ANY_TOKEN, Needs, Scope, may_list_tokens
 
 doctor = RouteGroup("doctor")
 
@@ -52,7 +52,18 @@ async def diagnose(call: Call) -> Diagnosis:
     session = call.session
     findings = await _diagnose_machine(session)
     findings += await diagnose_tasks(session.store, list_steps_not_undoable(session.agents))
+    if not may_list_tokens(call.caller.scopes):
+        findings = [_withhold_token(one) if one.about == "tokens" else one for one in findings]
     return build_diagnosis(session.store.url, findings)
+
+
+def _withhold_token(finding: Finding) -> Finding:
+    """Leave out of a finding which token it is about: only the scope admin lists tokens."""
+    if finding.level == "fine":
+        return finding
+    return Finding(
+        finding.level, finding.about, "a token needs a look", "ask with the scope admin, or `arriero doctor`"
+    )
 
 
 async def _diagnose_machine(session: Session) -> list[Finding]:

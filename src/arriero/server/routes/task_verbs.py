@@ -37,7 +37,7 @@ from ..cursors import CURSOR_INVALID, load_page, open_cursors, write_position
 from ..parameters import LIMIT_MAX, TaskId
 from ..problems import APPROVAL_NEEDED, INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADABLE, VERB_REFUSED
 from ..routing import RouteGroup
-from ..scopes import Needs, Scope
+from ..scopes import Needs, Scope, may_list_tokens
 
 PLANNED_MAX = 200  # tasks of one plan
 
@@ -404,7 +404,7 @@ class AssignAppAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Args:
         workflows: how many tasks of each were given to the App (of a dry run: would be).
-        tokens: that do not reach these tasks any more; left out if there are none.
+        tokens: that do not reach these tasks any more; left out if there are none, and without the scope admin.
     """
 
     app: str
@@ -451,4 +451,5 @@ async def assign_app(call: Call) -> AssignAppAnswer:
     )
     found = await assign(call.session, asked, by=call.caller.name, reason=wanted.reason, dry_run=wanted.dry_run)
     refused = tuple(RefusedTask(task_id, reason) for task_id, reason in found.refused)
-    return AssignAppAnswer(asked.app, asked.from_app, wanted.dry_run, found.workflows, refused, found.tokens)
+    tokens = found.tokens if may_list_tokens(call.caller.scopes) else ()
+    return AssignAppAnswer(asked.app, asked.from_app, wanted.dry_run, found.workflows, refused, tokens)
