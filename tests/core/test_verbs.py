@@ -768,3 +768,8 @@ def test_an_undo_ends_a_snooze_and_an_answer_does_not(verb: Verb) -> None:
     assert (after.snoozed_until, after.not_before) == (None, LATER)
     answered = _operated(Verb.ANSWER, of).task
     assert (answered.snoozed_until, answered.not_before) == (later(LATER, 60), later(LATER, 60))
+
+
+def test_a_task_that_is_reopened_forgets_the_start_that_a_snooze_has_kept() -> None:
+    of = _ended(TaskState.COMPENSATED, undoing=True, failure=failure_text(), due_at=later(LATER, 600))
+    assert _operated(Verb.RESUBMIT, of).task.due_at is None

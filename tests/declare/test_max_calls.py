@@ -31,6 +31,22 @@ def test_one_call_may_have_another_number() -> None:
     assert resolve_call_policy(step().options(retry=Retry(max_calls=2)), Supervision()).calls_max == 2
 
 
+def test_one_call_keeps_what_follows_and_its_number_whatever_else_is_said_of_it() -> None:
+    hold, twice = Supervision(then="hold"), Retry(max_calls=2)
+
+    def resolve(call: Any) -> tuple[int, str]:
+        policy = resolve_call_policy(call, Supervision(attempts=50, complete_within_factor=2.0))
+        assert policy.supervision.complete_within_factor == (2.0 if policy.supervision.then != "hold" else 1.0)
+        return policy.calls_max, policy.supervision.then
+
+    assert resolve(declare(supervision=hold)().options(retry=twice)) == (2, "hold")
+    assert resolve(declare()().options(supervision=hold).options(retry=twice)) == (2, "hold")
+    assert resolve(declare()().options(retry=twice).options(supervision=hold)) == (2, "hold")
+    assert resolve(declare(retry=twice)().options(supervision=hold)) == (2, "hold")
+    assert resolve(declare(retry=twice)()) == (2, "compensate")
+    assert resolve(declare(retry=Retry(max_calls=4))().options(retry=Retry(tries=5))) == (5 * 50, "compensate")
+
+
 def test_what_follows_may_be_said_beside_it() -> None:
     policy = declare(retry=Retry(max_calls=7), supervision=Supervision(then="hold")).policy
     assert (policy.calls_max, policy.supervision.then) == (7, "hold")

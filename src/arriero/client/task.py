@@ -174,7 +174,7 @@ class Task(Generic[R_co]):
     async def snooze(self, *, by: str, reason: str, delay: Duration) -> None:
         """Let nothing new begin for ``delay``; then it continues by itself. A second snooze replaces the first.
 
-        Raises: as ``resubmit``; also while an attempt is under way, and where the task's own limit would pass before.
+        Raises: as ``resubmit``; also where the task's own limit would pass before.
         """
         seconds = check_seconds(delay, "delay", at_least=0.001)
         await operate_task(

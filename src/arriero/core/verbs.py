@@ -176,6 +176,7 @@ class _Operation:
             state=advance_task(task.state, event),
             incarnation=task.incarnation + 1,
             not_before=writer.now,
+            due_at=None,
             ended_at=None,
             lost_count=0,
             complete_by=None if within is None else later(writer.now, within),

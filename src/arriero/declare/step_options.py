@@ -44,7 +44,7 @@ def change_options(
     Raises: InvalidInput for a bad key; DefinitionError for a bad duration or policy.
     """
     if retry is not None:
-        retry, supervision = spread_calls(retry, supervision, f"a call of {step_name}")
+        spread_calls(retry, supervision, f"a call of {step_name}")  # refuses a second number
     return StepOptions(
         key=old.key if key is None else codec.check_id(key, f"key of {step_name}"),
         complete_within=old.complete_within

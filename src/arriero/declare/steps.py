@@ -138,6 +138,7 @@ class Step(Declared, Generic[P, R]):
         self.agent = agent
         self.policy = policy
         self.supervision = supervision  # None: the workflow's attempts and rounds hold
+        self.max_calls: int | None = None  # of Retry(max_calls=): then its number holds for attempts and rounds
         self.pivot = pivot
         self.effect_free = effect_free
         self.interchangeable = interchangeable
@@ -437,34 +438,34 @@ class Agent(AgentParts):
                 ``complete_by``. That needs a function at the top of a module that can be imported.
             remote: a program outside of Python carries the step out, so the function has no body. So are all steps of the Agent
                 then; see docs/how-to/agents-in-any-language.md.
-        Returns: the step. Calling it in workflow code, without the Attempt, gives a call to await; ``step.function`` is the
-            plain function, for tests. ``current_attempt()`` gives the Attempt anywhere below the function.
+        Returns: the step. Calling it in workflow code, without the Attempt, gives a call to await; ``step.function`` is for tests.
         Raises: DefinitionError - a name that is taken or unfit, a parameter that has no name or no JSON type, or an option
             that cannot work.
         """
         remote = check_type(remote, bool, "remote") or self.pushes
-        retry, supervision = spread_calls(retry, supervision, f"a step of Agent {self.name}")
+        max_calls = check_type(retry, Retry, "retry").max_calls
+        retry, spread = spread_calls(retry, supervision, f"a step of Agent {self.name}")
         if remote:
             retry = choose_remote_retry(f"a step of Agent {self.name}", run_in, retry, pushes=self.pushes)
-        policy = build_step_policy(complete_within, wait_within, retry, supervision, extend_max)
+        policy = build_step_policy(complete_within, wait_within, retry, spread, extend_max)
         option_checks.check_flags(pivot=pivot, effect_free=effect_free, interchangeable=interchangeable)
 
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
             check_step_function(function, run_in, is_remote=remote)
-            return self._add_step(
-                _build_step(
-                    function,
-                    name,
-                    agent=self,
-                    policy=policy,
-                    supervision=supervision,
-                    pivot=pivot,
-                    effect_free=effect_free,
-                    interchangeable=interchangeable,
-                    run_in=run_in,
-                    is_remote=remote,
-                )
+            declared = _build_step(
+                function,
+                name,
+                agent=self,
+                policy=policy,
+                supervision=supervision,
+                pivot=pivot,
+                effect_free=effect_free,
+                interchangeable=interchangeable,
+                run_in=run_in,
+                is_remote=remote,
             )
+            declared.max_calls = max_calls
+            return self._add_step(declared)
 
         return StepDecorator(declare) if fn is None else declare(fn)
 

@@ -89,8 +89,8 @@ class NatsStream:
         if self._client is not None:
             before, client, self._client = self._closing, self._client, None
             self._closing = asyncio.get_running_loop().create_task(_close(before, client))
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
+        if self._closing is not None and not self._closing.done():
+            await asyncio.wait({self._closing})  # without cancelling it, or raising what it raised
 
     async def _ask(self, request: Callable[[JetStreamContext], Awaitable[T]]) -> T:
         self._told = ""
@@ -159,8 +159,8 @@ class NatsStream:
 
 
 async def _close(before: asyncio.Task[None] | None, client: Client) -> None:
-    if before is not None:
-        await before
+    if before is not None and not before.done():
+        await asyncio.wait({before})
     with suppress(Exception):  # there is nothing left to do with it
         async with asyncio.timeout(REQUEST_SECONDS_MAX):
             await client.close()
