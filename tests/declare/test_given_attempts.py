@@ -244,6 +244,15 @@ def test_a_provider_may_take_its_attempt_where_the_base_does_not() -> None:
 
 
 # --- current_attempt() and current_undo()
+def test_a_compensation_of_any_first_parameter_before_the_arguments_of_the_step_gets_its_undo() -> None:
+    step: Any = Agent("a").step(lambda amount: None, name="charge")
+
+    def refund(undo: Any, amount: Any) -> None: ...
+
+    step.compensation(refund)
+    assert step.undone_by.signature.list_names() == ["amount"]
+
+
 def build_shop(seen: list[str]) -> tuple[App, Any, Any]:
     payments = Agent("payments")
 

@@ -35,14 +35,14 @@ def test_a_service_that_is_down_opens_its_breaker_and_costs_no_order(
     monkeypatch.setattr(processes, "WORKER_MODULE", "quick_breakers")
     store = f"sqlite:///{tmp_path / 'tasks.sqlite'}"
     done = run_demo(
-        orders=150, faults="none", kills=0, processes=2, store=store, outage=("payments", 4.0), as_json=True
+        orders=150, faults="none", kills=0, processes=2, store=store, outage=("payments", 8.0), as_json=True
     )
     captured = capsys.readouterr()
     assert done == 0, captured
     figures = json.loads(captured.out)
     assert (figures["books_balanced"], figures["error"]) == (True, 0)
     told = figures["outage"]
-    assert (told["agent"], told["seconds"]) == ("payments", 4.0)
+    assert (told["agent"], told["seconds"]) == ("payments", 8.0)
     first, *_ = told["openings"]
     assert "calls failed in 30 s" in first["reason"] or "calls all failed" in first["reason"]
     assert all(opening["closed_at"] > opening["opened_at"] for opening in told["openings"])
@@ -50,7 +50,7 @@ def test_a_service_that_is_down_opens_its_breaker_and_costs_no_order(
     assert told["calls_while_down"] > 0
     assert told["orders_waiting_max"] > 0
     assert told["attempts_charged"] == 0
-    down, up = (captured.err.index(text) for text in ("payments is down for 4.0 s", "payments answers again"))
+    down, up = (captured.err.index(text) for text in ("payments is down for 8.0 s", "payments answers again"))
     assert down < up
 
 

@@ -460,6 +460,10 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("server.application", "ServerReadiness._ask_store_once"): "one question to the store; its failures are handled",
     ("server.calls", "ShutdownSignal.run_until_begun"): "one request, awaited at once",
     ("server.authentication", "TokenLookups.find"): "the queries of those who wait; their failures are handled",
+    (
+        "leases.nats_stream",
+        "NatsStream.close",
+    ): "closes a connection; every later close waits for it, and it ends after 2 s",
     ("client.background", "BackgroundLoop.__init__"): "runs the event loop of app.sync, whose tasks are those above",
     ("client.background", "BackgroundLoop.begin"): "one call of app.sync, awaited by its caller",
 }

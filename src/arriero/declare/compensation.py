@@ -40,10 +40,10 @@ class Compensation:
 
 
 def _is_untyped_undo(function: Callable[..., Any], step_names: Sequence[str]) -> bool:
-    """Returns True if a first parameter without a type stands before the step's own arguments."""
+    """Returns True if a first parameter without a type, or of any, stands before the step's own arguments."""
     found = list(read_signature(function).parameters.values())
     names = [one.name for one in found[1:]]
-    return bool(found) and found[0].annotation is inspect.Parameter.empty and names == list(step_names)
+    return bool(found) and found[0].annotation in (inspect.Parameter.empty, Any, "Any") and names == list(step_names)
 
 
 class CompensationDecorator(Generic[P, R]):
