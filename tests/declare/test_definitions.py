@@ -619,3 +619,11 @@ async def test_a_hand_made_attempt_is_extended_and_keeps_checkpoints() -> None:
 def test_extend_max_is_refused_where_it_is_shorter_than_the_attempts_own_time() -> None:
     with pytest.raises(DefinitionError, match="extend_max is 5 seconds; it must lie between 10"):
         Agent("short").step(complete_within=10, extend_max=5)
+
+
+def test_options_of_a_call_of_a_workflow_are_refused_with_what_to_do_instead() -> None:
+    @workflow
+    async def carry() -> None: ...
+
+    with pytest.raises(InvalidInput, match="submit each workflow with app.submit"):
+        carry().options(task_id="child")

@@ -37,6 +37,17 @@ class WorkflowCall(CallValue[R_co]):
         self.workflow = workflow
         self.arguments = arguments
 
+    def options(
+        self,
+        *,
+        key: str | None = None,
+        task_id: str | None = None,
+        convoy: str | None = None,
+        priority: int | None = None,
+    ) -> "WorkflowCall[R_co]":
+        """Reserved for child tasks. Raises: InvalidInput - this release has none; submit the workflow instead."""
+        raise InvalidInput("child tasks come with a later release; submit each workflow with app.submit(..., task_id=)")
+
     async def _run_call(self) -> R_co:
         name = self.workflow.name
         if current_run() is not None:
