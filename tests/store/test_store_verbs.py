@@ -32,6 +32,7 @@ from arriero.model.answers import Applied, Refusal, Submitted
 from arriero.model.commands import (
     Advance,
     AnyCommand,
+    AssignApp,
     BeginUndo,
     Compensate,
     EndByLimit,
@@ -45,6 +46,7 @@ from arriero.model.commands import (
 )
 from arriero.model.failures import TaskFailure
 from arriero.model.policies import Supervision, TaskPolicy
+from arriero.model.processes import ProcessAbout
 from arriero.store.state_store import StateStore
 from arriero.store.task_filter import TaskFilter
 
@@ -463,6 +465,32 @@ async def test_what_a_running_attempt_reports_wakes_a_snoozed_task_only_at_the_e
     clock.move(1)
     assert [d.step.name for d in await world.take()] == ["reserve"]
     assert [loaded.task.task_no for loaded in await world.claim()] == [task.task_no]
+
+
+async def test_a_lost_process_of_a_snoozed_task_frees_its_attempt_for_the_end_of_the_snooze(
+    world: World, clock: TestClock
+) -> None:
+    process_no = await world.process()
+    task, (charge,) = await world.running(await world.held(process_no=process_no), "charge")
+    task = (await world.written(verb(Verb.SNOOZE, task, within=10 * MINUTE))).task
+    await world.lose(process_no)
+    await world.written(world.free_command(task, [charge], fence=None, lost_by=process_no))
+    assert (await world.take(2), await world.claim()) == ([], [])
+    clock.move(10 * MINUTE)
+    assert [d.step.attempt for d in await world.take(2)] == [1]
+
+
+async def test_a_snoozed_task_that_is_assigned_to_another_app_begins_there_at_the_end_of_the_snooze(
+    world: World, clock: TestClock
+) -> None:
+    process_no = await world.store.register("travel", 3_600.0, msgspec.json.encode(ProcessAbout(app="travel")).decode())
+    task = (await world.load(await world.submit(app="shop"))).task
+    task = (await world.written(verb(Verb.SNOOZE, task, within=10 * MINUTE))).task
+    given = AssignApp(actor="cli", task_no=task.task_no, app="travel", from_app="shop", by="ana", reason="it moves")
+    assert (await world.written(given)).task.not_before == task.not_before
+    assert await world.claimed_ids(process_no, app="travel") == []
+    clock.move(10 * MINUTE)
+    assert await world.claimed_ids(process_no, app="travel") == [task.task_id]
 
 
 def _by_limit(loaded: Loaded, term: int) -> EndByLimit:

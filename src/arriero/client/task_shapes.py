@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..core.starts import find_snooze_end
 from ..core.supervision import read_step_policy
 from ..core.undo import list_open_compensations
 from ..explain.convoys import TasksAhead
@@ -214,7 +215,7 @@ def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None) -
         id=task.task_id,
         reason=format_faults(faults) or ("" if failure is None else failure.reason),
         paused=task.paused_at is not None,
-        snoozed_until=None if task.ended_at is not None else to_datetime(task.snoozed_until),
+        snoozed_until=to_datetime(find_snooze_end(task)),
         retry=None if retrying is None else build_output(ListedRetry, retrying, running=retrying.is_running),
     )
 
@@ -268,7 +269,7 @@ def build_shown_task(
         waited_seconds=elapsed.waited,
         held_by=context.holder(task.locked_by),
         record=context.record,
-        snoozed_until=None if task.ended_at is not None else to_datetime(task.snoozed_until),
+        snoozed_until=to_datetime(find_snooze_end(task)),
         **more,
     )
 

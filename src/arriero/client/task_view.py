@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 import msgspec
 
 from ..core.apps import may_run
+from ..core.starts import find_snooze_end
 from ..core.undo import list_open_compensations
 from ..errors import InvalidInput
 from ..explain.convoys import TasksAhead, describe_person_wait, describe_turn_wait, find_tasks_ahead
@@ -339,7 +340,7 @@ class _TaskViewBuilder:
             sequence=task.sequence,
             started_at=to_datetime(task.started_at),
             paused_at=to_datetime(task.paused_at),
-            snoozed_until=None if task.ended_at is not None else to_datetime(task.snoozed_until),
+            snoozed_until=to_datetime(find_snooze_end(task)),
             complete_by=to_datetime(task.complete_by),
             not_before=to_datetime(task.not_before),
             held_by=self._find_holder(task.locked_by),

@@ -13,6 +13,12 @@ def find_request_start(task: TaskRow, at: Instant) -> Instant | None:
     return find_start(task, at) if task.paused_at is None else None
 
 
+def find_snooze_end(task: TaskRow) -> Instant | None:
+    """Find the end of the task's last snooze, which may be over. None: it has none, or the task has ended."""
+    return task.snoozed_until if task.ended_at is None else None
+
+
 def is_snoozed(task: TaskRow, now: Instant) -> bool:
     """Returns True if the task is open, and its snooze has not ended."""
-    return task.ended_at is None and task.snoozed_until is not None and task.snoozed_until > now
+    end = find_snooze_end(task)
+    return end is not None and end > now

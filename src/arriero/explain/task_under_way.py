@@ -1,6 +1,7 @@
 """Reasons why a task is under way: who drives it, the steps that are open, limits, pauses and turns."""
 
 from ..core.lease import HELD_FROM, is_on_probation
+from ..core.starts import is_snoozed
 from ..core.supervision import decode_task_policy, find_pivot, read_step_policy
 from ..model import (
     STEP_OPEN,
@@ -32,6 +33,7 @@ from .liveness import (
     format_process,
     suggest_assignment,
 )
+from .past import PersonAct
 from .requests import describe_wait_for_program
 from .task_situation import (
     SOON_SECONDS,
@@ -99,23 +101,19 @@ class TaskUnderWay(TaskSituation):
         since = self.task.paused_at
         if since is None:
             return []
-        act = self.past.last(Verb.PAUSE)
-        who = "" if act is None else f' by {act.by}: "{act.reason}"'
-        says = f"paused since {self._at(since)}{who}; nothing new begins until it is resumed"
+        says = f"paused since {self._at(since)}{_format_who(self.past.last(Verb.PAUSE))}; nothing new begins until it is resumed"
         return [Reason("paused", says, since=since)]
 
     @property
     def _snoozed_until(self) -> Instant | None:
         """The end of a snooze that has not come."""
-        until = self.task.snoozed_until
-        return until if until is not None and until > self.now else None
+        return self.task.snoozed_until if is_snoozed(self.task, self.now) else None
 
     def _describe_snooze(self) -> list[Reason]:
         until, act = self._snoozed_until, self.past.last(Verb.SNOOZE)
         if until is None:
             return []
-        who = "" if act is None else f' by {act.by}: "{act.reason}"'
-        says = f"snoozed until {self._at(until)}{who}; nothing new begins before"
+        says = f"snoozed until {self._at(until)}{_format_who(act)}; nothing new begins before"
         return [Reason("snoozed", says, since=None if act is None else act.at, until=until)]
 
     def _describe_undo(self) -> list[Reason]:
@@ -343,3 +341,8 @@ class TaskUnderWay(TaskSituation):
         if full := describe_lack_of_room(self.running.alive, step.agent, self.now, step.app):
             return full
         return f"Agent {step.agent} has no room at {names}: all its places are taken, or it does not answer"
+
+
+def _format_who(act: PersonAct | None) -> str:
+    """Format who did it and why; empty if the history does not say so."""
+    return "" if act is None else f' by {act.by}: "{act.reason}"'
