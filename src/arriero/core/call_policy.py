@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ..declare.steps import Step, StepCall
-from ..model.policies import ONE_CALL, StepPolicy, Supervision, encode_policy
+from ..model.policies import StepPolicy, Supervision, encode_policy, spread_calls
 from .supervision import POLICIES_KEPT
 
 
@@ -16,11 +16,9 @@ def resolve_call_policy(call: StepCall[object], of_workflow: Supervision) -> Ste
     ``Retry(max_calls=)`` holds for attempts and rounds, whoever says the rest of the supervision.
     """
     step, changed = call.step, call.changed
-    retry = changed.retry or step.policy.retry
     max_calls = step.max_calls if changed.retry is None else changed.retry.max_calls
     supervision = changed.supervision or step.supervision or _of_steps(of_workflow)
-    if max_calls is not None:
-        retry, supervision = ONE_CALL, msgspec.structs.replace(supervision, attempts=max_calls, rounds=1)
+    retry, supervision = spread_calls(max_calls, changed.retry or step.policy.retry, supervision)
     return StepPolicy(
         changed.complete_within or step.policy.complete_within,
         changed.wait_within or step.policy.wait_within,

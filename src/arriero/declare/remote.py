@@ -6,11 +6,10 @@ from types import CodeType
 from typing import Any
 
 from ..errors import DefinitionError
-from ..model.policies import ONE_CALL, Retry
+from ..model.policies import ONE_TRY, Retry
 from .option_checks import check_run_in
 from .step_options import DEFAULT_RETRY
 
-ONE_TRY = Retry(tries=1)  # a request is delivered once in an attempt; the program outside makes its own tries
 PLACES_MAX = 1_000  # of a remote Agent in one process, where nobody said how many: what programs ask for is the bound
 
 
@@ -65,8 +64,8 @@ def choose_remote_retry(what: str, run_in: object, retry: Retry, *, pushes: bool
         pushes: whether the Agent calls its program: then each call is a try. Else one attempt is one try.
     Raises: DefinitionError - an option that means nothing for a remote step.
     """
-    refuse_options(what, run_in=run_in, retry=retry, default=retry if pushes or retry is ONE_CALL else DEFAULT_RETRY)
-    return retry if pushes else ONE_TRY
+    refuse_options(what, run_in=run_in, retry=retry, default=retry if pushes or retry.max_calls else DEFAULT_RETRY)
+    return retry if pushes else ONE_TRY  # a request is delivered once in an attempt; its program makes its own tries
 
 
 def refuse_mixture(agent: str, name: str, others: Iterable[tuple[str, bool]], is_remote: bool) -> None:

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from ..model.policies import Duration, Retry, StepPolicy, Supervision, check_type, seconds, spread_calls
+from ..model.policies import Duration, Retry, StepPolicy, Supervision, check_calls, check_type, seconds, spread_calls
 from ..payloads import codec
 from .option_checks import check_extend_max
 
@@ -44,7 +44,7 @@ def change_options(
     Raises: InvalidInput for a bad key; DefinitionError for a bad duration or policy.
     """
     if retry is not None:
-        spread_calls(retry, supervision, f"a call of {step_name}")  # refuses a second number
+        check_calls(retry, supervision, f"a call of {step_name}")
     return StepOptions(
         key=old.key if key is None else codec.check_id(key, f"key of {step_name}"),
         complete_within=old.complete_within
@@ -63,12 +63,15 @@ def build_step_policy(
     retry: Retry,
     supervision: Supervision | None,
     extend_max: Duration | None,
+    max_calls: int | None,
 ) -> StepPolicy:
     """Check the options of a step or of a compensation, and build its policy. Raises DefinitionError."""
+    given = DEFAULT_SUPERVISION if supervision is None else check_type(supervision, Supervision, "supervision")
+    retry, spread = spread_calls(max_calls, check_type(retry, Retry, "retry"), given)
     return StepPolicy(
         seconds(complete_within, "complete_within", at_least=0.001),
         None if wait_within is None else seconds(wait_within, "wait_within", at_least=0.001),
-        check_type(retry, Retry, "retry"),
-        DEFAULT_SUPERVISION if supervision is None else check_type(supervision, Supervision, "supervision"),
+        retry,
+        spread,
         check_extend_max(extend_max, complete_within),
     )

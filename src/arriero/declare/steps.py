@@ -8,7 +8,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 import msgspec
 
 from ..errors import ArrieroError, DefinitionError, InvalidInput
-from ..model.policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_type, spread_calls
+from ..model.policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_calls, check_type
 from . import option_checks
 from .agent_parts import AgentParts
 from .attempt import Attempt, Undo
@@ -127,6 +127,7 @@ class Step(Declared, Generic[P, R]):
         takes_attempt: bool,
         policy: StepPolicy,
         supervision: Supervision | None,
+        max_calls: int | None,
         pivot: bool,
         effect_free: bool,
         interchangeable: bool,
@@ -138,7 +139,7 @@ class Step(Declared, Generic[P, R]):
         self.agent = agent
         self.policy = policy
         self.supervision = supervision  # None: the workflow's attempts and rounds hold
-        self.max_calls: int | None = None  # of Retry(max_calls=): then its number holds for attempts and rounds
+        self.max_calls = max_calls  # of Retry(max_calls=): then its number holds for attempts and rounds
         self.pivot = pivot
         self.effect_free = effect_free
         self.interchangeable = interchangeable
@@ -216,8 +217,7 @@ class Step(Declared, Generic[P, R]):
         Args:
             fn: the function, async or plain.
             complete_within: seconds or timedelta that one attempt of it may take, 30 by default.
-            extend_max: seconds or timedelta that one attempt may take at most if it asks for more time by ``undo.extend``;
-                None: ten times its time.
+            extend_max: seconds or timedelta that one attempt may take at most by ``undo.extend``; None: ten times its time.
             retry: tries inside one attempt, and the delays between them.
             supervision: attempts and rounds; when they are spent, the task is held.
         Returns: the function itself.
@@ -227,11 +227,10 @@ class Step(Declared, Generic[P, R]):
             raise DefinitionError(
                 f"compensation of {self.name}: `then` has no meaning here; a compensation that fails holds the task"
             )
-        retry, given = spread_calls(retry, supervision, f"compensation of {self.name}")
-        supervision = given or supervision
+        max_calls = check_calls(retry, supervision, f"compensation of {self.name}")
         if self.is_remote:
             retry = choose_remote_retry(f"compensation of {self.name}", "thread", retry, pushes=self.agent.pushes)
-        policy = build_step_policy(complete_within, None, retry, supervision, extend_max)
+        policy = build_step_policy(complete_within, None, retry, supervision, extend_max, max_calls)
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             if self.undone_by is not None:
@@ -443,11 +442,10 @@ class Agent(AgentParts):
             that cannot work.
         """
         remote = check_type(remote, bool, "remote") or self.pushes
-        max_calls = check_type(retry, Retry, "retry").max_calls
-        retry, spread = spread_calls(retry, supervision, f"a step of Agent {self.name}")
+        max_calls = check_calls(retry, supervision, f"a step of Agent {self.name}")
         if remote:
             retry = choose_remote_retry(f"a step of Agent {self.name}", run_in, retry, pushes=self.pushes)
-        policy = build_step_policy(complete_within, wait_within, retry, spread, extend_max)
+        policy = build_step_policy(complete_within, wait_within, retry, supervision, extend_max, max_calls)
         option_checks.check_flags(pivot=pivot, effect_free=effect_free, interchangeable=interchangeable)
 
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
@@ -458,13 +456,13 @@ class Agent(AgentParts):
                 agent=self,
                 policy=policy,
                 supervision=supervision,
+                max_calls=max_calls,
                 pivot=pivot,
                 effect_free=effect_free,
                 interchangeable=interchangeable,
                 run_in=run_in,
                 is_remote=remote,
             )
-            declared.max_calls = max_calls
             return self._add_step(declared)
 
         return StepDecorator(declare) if fn is None else declare(fn)

@@ -70,7 +70,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     delay: Duration = 0.2
     factor: float = 2.0
     delay_max: Duration = 5.0
-    max_calls: int | None = None  # never in a row: ``spread_calls`` says there what it means
+    max_calls: int | None = None  # never in a row; see ``spread_calls``
 
     def __post_init__(self) -> None:
         if self.max_calls is not None:
@@ -247,34 +247,38 @@ def _keep_seconds(policy: msgspec.Struct, field: str, what: str) -> None:
     msgspec.structs.force_setattr(policy, field, seconds(getattr(policy, field), what))
 
 
-ONE_CALL = Retry(tries=1)  # what ``Retry(max_calls=)`` means inside an attempt
+ONE_TRY = Retry(tries=1)
 
 
-def spread_calls(retry: Retry, supervision: Supervision | None, what: str) -> tuple[Retry, Supervision | None]:
-    """Turn ``Retry(max_calls=)`` into what the rows and all releases know: that number of attempts of one call.
+def check_calls(retry: Retry, supervision: Supervision | None, what: str) -> int | None:
+    """Check a Retry and what is given beside it. Returns the calls in all; None: the Retry does not say them.
 
     Args:
-        supervision: given beside it; None: none was given.
+        supervision: None: none was given.
         what: for errors.
     Raises: DefinitionError - no policy, or two numbers of attempts.
     """
-    check_type(retry, Retry, "retry")
-    if retry.max_calls is None:
-        return retry, supervision
-    given = Supervision() if supervision is None else check_type(supervision, Supervision, "supervision")
-    if (given.attempts, given.rounds) != (3, 1):
+    max_calls: int | None = check_type(retry, Retry, "retry").max_calls
+    if max_calls is None or supervision is None:
+        return max_calls
+    check_type(supervision, Supervision, "supervision")
+    if (supervision.attempts, supervision.rounds) != (3, 1):
         raise DefinitionError(
             f"{what}: Retry.max_calls says how often it is called in all: leave attempts and rounds of its Supervision out"
         )
-    return ONE_CALL, msgspec.structs.replace(given, attempts=retry.max_calls, rounds=1)
+    return max_calls
+
+
+def spread_calls(max_calls: int | None, retry: Retry, supervision: Supervision) -> tuple[Retry, Supervision]:
+    """Turn the calls in all into what the rows and all releases know: that number of attempts of one call."""
+    if max_calls is None:
+        return retry, supervision
+    return ONE_TRY, msgspec.structs.replace(supervision, attempts=max_calls, rounds=1)
 
 
 DEFAULT_CONVOY_POLICY = ConvoyPolicy()
-_LEFT_OUT = (
-    ',"max_calls":null',
-    ',"charge_outages":false',
-    ',"complete_within_factor":1.0',
-)  # what releases without them mean
+# What releases without them mean.
+_LEFT_OUT = (',"max_calls":null', ',"charge_outages":false', ',"complete_within_factor":1.0')
 
 
 class TaskPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
