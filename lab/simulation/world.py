@@ -66,7 +66,7 @@ from .timetables import Timetables, draw_timetables
 NODES = 3
 DOUBTFUL_SHARE = 0.2  # of worlds: they have tasks with a step that nothing undoes
 OF_A_DOUBTFUL_WORLD = 0.5  # of its tasks
-SNOOZE_KEY = "snooze-1229"  # with it nobody snoozes in the seeds at which the tests of breakages begin
+SNOOZE_KEY = "snooze-1229"  # with it, the seeds at which the tests of breakages begin have no snoozes
 KEYS_SHARE = 0.5  # of the seeds that have convoys
 ELECTION_SHARE = 0.3  # of the seeds in which leaders, leases and clocks meet faults of their own
 APPS_SHARE = 0.3  # of the seeds in which the last node is of another App that has the same code

@@ -40,7 +40,7 @@ MEANINGS = {
     ExitCode.USAGE: "The options or values are wrong, a file cannot be read or written, or code or a package is missing.",
     ExitCode.REFUSED: "The rules of the store refuse it: a verb does not fit, another person must approve, another operation has the"
     " id, or a row cannot be read.",
-    ExitCode.NOT_FOUND: "There is no such task, ledger, convoy, schedule, lease, token or Agent.",
+    ExitCode.NOT_FOUND: "The task, ledger, convoy, schedule, lease, token or Agent does not exist.",
     ExitCode.STORE: "The store, or the provider of a lease, cannot be used: no file, no server, no rights, a lock, or another schema.",
     ExitCode.TIME_OVER: "The time of an option was over: `arriero ledger wait --timeout`, `arriero lead --wait`.",
     ExitCode.INTERRUPTED: "Ctrl-C ended it.",
