@@ -365,18 +365,8 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
     """Return the differences between the state tables and the fold of the history (I52); empty if they agree."""
     task = loaded.task
     fields: tuple[str, ...] = ("state", "fence", "failure_count", "lost_count", "incarnation", "past_count")
-    fields += (
-        "complete_by",
-        "reply_to",
-        "status_count",
-        "convoy_no",
-        "place",
-        "sequence",
-        "rank",
-        "turn",
-        "app",
-        "snoozed_until",
-    )
+    fields += ("complete_by", "reply_to", "status_count", "convoy_no", "place", "sequence", "rank", "turn", "app")
+    fields += ("snoozed_until",)
     found = _list_differing_fields(f"task {task.task_id}", fold, task, fields)
     if fold.paused != (task.paused_at is not None):
         found.append(f"task {task.task_id}: its history says that it is {'' if fold.paused else 'not '}paused")

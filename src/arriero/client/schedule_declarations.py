@@ -41,6 +41,13 @@ from ..text.format import format_period
 from .session import Session
 from .submission import find_code
 
+logger = logging.getLogger("arriero")
+
+ACTOR = "client"
+BATCH = 500  # in one transaction
+TRIES_MAX = 20  # while other processes declare the same schedules
+GAPS_CHECKED = 100
+CHECKED_FROM = Instant(1_767_225_600_000_000)  # 2026: whether a line names any day does not depend on today
 # What the id of a run adds to the names of App and schedule: two marks, and an instant with microseconds.
 LONGEST_OF_RUN = "/@9999-12-31T23:59:59.999999Z"
 
@@ -125,15 +132,6 @@ def _check_microseconds(duration: Duration, what: str) -> int:
             raise InvalidInput(f"{what} is {duration!r}; it must lie between 0 and {SECONDS_MAX:.0f} seconds")
         return duration // timedelta(microseconds=1)
     return round(check_seconds(duration, what) * MICROSECONDS)
-
-
-logger = logging.getLogger("arriero")
-
-ACTOR = "client"
-BATCH = 500  # in one transaction
-TRIES_MAX = 20  # while other processes declare the same schedules
-GAPS_CHECKED = 100
-CHECKED_FROM = Instant(1_767_225_600_000_000)  # 2026: whether a line names any day does not depend on today
 
 
 def check_declaration(

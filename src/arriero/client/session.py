@@ -77,7 +77,7 @@ class Session:
 
     def __init__(self, app: str, declared: ReadDeclared, given_store: str | None) -> None:
         self.app = app
-        self._declared = declared
+        self.read_declared = declared
         self.users = 0
         self.given_store = given_store
         self.ports: Ports = SystemPorts()
@@ -105,10 +105,6 @@ class Session:
         self._views: TaskViews | None = None
         self._acknowledger: Acknowledger | None = None
         self.configuration: Configuration | None = None  # as they were read last
-
-    def read_declared(self) -> tuple[tuple[Agent, ...], Mapping[str, Code]]:
-        """Read what the App has declared by now. Raises DefinitionError."""
-        return self._declared()
 
     # --- opening and closing
     def configure(self, **flags: Any) -> "Configuration":
@@ -178,7 +174,7 @@ class Session:
                 " second App"
             )
         if self.users == 0:
-            declared = self._declared(opening=True)
+            declared = self.read_declared(opening=True)
             crash_points.read_environment()
             self._loop = loop
             store.on_wake_up(self.waiting.look)

@@ -20,16 +20,7 @@ from ..events.step import (
     AttemptTried,
     StepExpired,
 )
-from ..model import (
-    Instant,
-    StepKind,
-    StepRow,
-    StepState,
-    TaskRow,
-    TaskState,
-    later,
-    seconds_between,
-)
+from ..model import Instant, StepKind, StepRow, StepState, TaskRow, TaskState, later, seconds_between
 from ..model.answers import Refusal, TryDelayed
 from ..model.commands import BeginTry, CommandOfAttempt, DeliverAttempt, ExtendAttempt, ReleaseAttempt, SaveCheckpoint
 from ..model.failures import read_task_failure

@@ -400,10 +400,11 @@ def _describe_untaken_requests(one: Requests, now: Instant, running: LiveProcess
     ):  # its programs decide how many they carry out: max_in_flight and --agents are no remedy
         says += f"; {describe_wait_for_programs(running, one.agent)}"
         return Finding("care", "starved", says, f"see to the programs that carry it out, or run more of them; {listed}")
-    if not running.list_hosts(one.agent):
+    hosts = running.list_hosts(one.agent)
+    if not hosts:
         remedy = f"no process alive hosts it: run its App, and name it where --agents is given; {listed}"
         return Finding("care", "starved", says, remedy)
-    if spent := describe_spent_retry_budget(running.list_hosts(one.agent), one.agent):
+    if spent := describe_spent_retry_budget(hosts, one.agent):
         remedy = f"repair the service, or raise Agent({one.agent!r}, retry_budget=...); {listed}, then arriero task explain ID"
         return Finding("care", "starved", f"{says}; {spent}", remedy)
     if full := describe_lack_of_room(running.alive, one.agent, now):
