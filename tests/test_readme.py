@@ -1,18 +1,12 @@
 """The README's front page program is the one in examples/quickstart, and prints what the README says."""
 
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-import psycopg
-import pytest
-
 from arriero import __version__
-from test_docs import Reader
-from test_docs import blocks as blocks_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,9 +25,9 @@ def without_keys(output: str) -> str:
 
 def run_quickstart(folder: Path) -> str:
     command = [sys.executable, "-W", "error", str(QUICKSTART)]
-    told = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
-    assert (told.returncode, told.stderr) == (0, "")
-    return told.stdout
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
 
 
 def test_the_readme_shows_the_quickstart_as_it_is() -> None:
@@ -50,27 +44,17 @@ def test_a_second_run_finds_the_same_tasks_and_does_nothing_twice(tmp_path: Path
     assert run_quickstart(tmp_path).splitlines() == ["1001 receipt-1001", "1002 undone: out of stock"]
 
 
-@pytest.mark.acceptance
-def test_the_commands_for_postgresql_do_what_the_readme_says(tmp_path: Path) -> None:
-    shutil.copy(QUICKSTART, tmp_path)
-    reader = Reader(ROOT / "README.md", tmp_path)
-    try:
-        reader.start_server()
-        assert reader.server is not None
-        url = reader.server.create_database("arriero")
-        (commands,) = [block for block in blocks_of(ROOT / "README.md") if block.language == "console"]
-        reader.type(commands.text, "README.md")
-        for order in "1001", "1002":
-            reader.type(
-                "$ arriero submit quickstart:shop fulfil --wait --task-id ORDER"
-                """ --arguments '{"order": {"id": "ORDER", "pieces": 2}}'\n""".replace("ORDER", order)
-                + f'task {order} is processed: "receipt-{order}" (it existed before)\n',
-                "README.md",
-            )
-        with psycopg.connect(url) as connection:
-            assert connection.execute("SELECT count(*) FROM arriero.task").fetchone() == (2,)
-    finally:
-        reader.leave()
+def test_the_readme_has_at_most_150_lines() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+def test_the_sdist_holds_every_file_that_the_readme_links_to() -> None:
+    """No host of the repository is known, so links are relative: they lead somewhere in a clone and in an unpacked sdist."""
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
+    held = (*targets["sdist"]["only-include"], "LICENSE")
+    linked = set(re.findall(r"\]\(([^)#]+)", README))
+    assert len(linked) > 20
+    assert [link for link in linked if "://" in link or not link.startswith(held)] == []
 
 
 def test_no_front_page_repeats_the_version_or_a_system_that_is_not_supported() -> None:

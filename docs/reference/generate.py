@@ -1,28 +1,38 @@
-"""Writes what the reference takes from the code: commands, settings, invariants, and what each verb does.
+"""Writes what the reference takes from the code: commands, settings, defaults, invariants, and what each verb does.
 
     python docs/reference/generate.py
 
 Whole pages are written anew; in the others only what stands between two markers. A test compares.
 """
 
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 from fastapi import FastAPI
 from starlette.requests import Request
 
-from arriero import App
+from arriero import Agent, App, Breaker, ConvoyPolicy, Retry, Supervision, workflow
 from arriero.audit.check import CHECKED
 from arriero.cli.exit_codes import MEANINGS
 from arriero.cli.main import commands
 from arriero.client.tasks import TaskSelector
 from arriero.config import SETTINGS, Setting, format_setting
+from arriero.core.attempts import EXTEND_MAX_FACTOR
+from arriero.core.capacity import BURST, PER_SECOND
+from arriero.core.due import PRIORITY_STEP_SECONDS
+from arriero.core.supervision import ATTEMPT_DELAY_SECONDS, DELAY_SECONDS_MAX
+from arriero.declare.option_checks import MAX_IN_FLIGHT
+from arriero.declare.step_options import COMPLETE_WITHIN
 from arriero.metrics import FAMILIES
 from arriero.model import TaskState, Verb
 from arriero.model.verb_rules import VERB_RULES
+from arriero.payloads.codec import PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_WARN, PAYLOAD_DEPTH_MAX
+from arriero.runtime.submissions import ON_THE_WAY_MAX
 from arriero.server.application import build_application
 from arriero.server.calls import Caller
 from arriero.server.openapi import build_openapi
@@ -39,6 +49,7 @@ def pages() -> dict[Path, str]:
     found = {
         DOCS / "reference" / "cli.md": _cli(),
         DOCS / "reference" / "configuration.md": _configuration(),
+        DOCS / "reference" / "defaults.md": _defaults(),
         DOCS / "reference" / "invariants.md": _invariants(),
         DOCS / "reference" / "problems.md": _problems(),
         DOCS / "reference" / "openapi.json": _openapi(),
@@ -282,6 +293,164 @@ def _example() -> Iterator[str]:
 
 def _as_toml(setting: Setting, value: str) -> str:
     return f'"{setting.default}"' if isinstance(setting.default, str) else value
+
+
+# --- defaults of what is declared in Python
+def _defaults() -> str:
+    lines = [
+        "# Defaults",
+        "",
+        "What an option is if you leave it out. Delays are jittered: each is between half of its value and the whole value.",
+        "For settings of processes see [configuration](configuration.md).",
+    ]
+    sections = {
+        "Calls of a step": _list_call_defaults(),
+        "Agents": _list_agent_defaults(),
+        "Tasks": _list_task_defaults(),
+        "Schedules and leaders": _list_leader_defaults(),
+    }
+    for title, rows in sections.items():
+        lines += ["", f"## {title}", "", *_table("option", "default", "meaning"), *rows]
+    return _page(*lines)
+
+
+def _list_call_defaults() -> list[str]:
+    retry, supervision = Retry(), Supervision()
+    calls = retry.tries * supervision.attempts * supervision.rounds
+    return [
+        _row("`Retry(tries=)`", str(retry.tries), "calls in one attempt"),
+        _row(
+            "`Retry(delay=, factor=, delay_max=)`",
+            f"{retry.delay:g} s, {retry.factor:g}, {retry.delay_max:g} s",
+            "wait before the second try, its growth, and the longest wait",
+        ),
+        _row("`Supervision(attempts=)`", str(supervision.attempts), "attempts in a round"),
+        _row(
+            "delay between attempts",
+            f"{ATTEMPT_DELAY_SECONDS:g} s, 2, {DELAY_SECONDS_MAX:g} s",
+            "the first wait, its growth, and the longest wait",
+        ),
+        _row("`Supervision(rounds=)`", str(supervision.rounds), "rounds"),
+        _row("`Supervision(cool_off=)`", f"{supervision.cool_off:g} s", "wait between two rounds"),
+        _row(
+            "**calls of one step in all**",
+            f"**{retry.tries} x {supervision.attempts} x {supervision.rounds} = {calls}**",
+            "the product; `Retry(max_calls=)` sets one number instead. The loss of a process costs no attempt",
+        ),
+        _row("`Supervision(then=)`", f"`{supervision.then}`", "when all calls are spent: `compensate` or `hold`"),
+        _row("`step(complete_within=)`", f"{COMPLETE_WITHIN:g} s", "time of one attempt"),
+        _row(
+            "`Supervision(complete_within_factor=)`",
+            f"{supervision.complete_within_factor:g}",
+            "each later attempt may take this many times the one before",
+        ),
+        _row(
+            "`step(extend_max=)`",
+            f"{EXTEND_MAX_FACTOR:g} x `complete_within`",
+            "time of an attempt whose code [extends it](../how-to/long-attempts.md)",
+        ),
+        _row("`step(wait_within=)`", "no limit", "time that a request may wait for its Agent"),
+    ]
+
+
+def _list_agent_defaults() -> list[str]:
+    breaker = Breaker()
+    budget = (
+        f"{_option(Agent, 'retry_budget'):.0%} of the calls of a process, plus {BURST:g} and {PER_SECOND:g} a second"
+    )
+    return [
+        _row("`Agent(max_in_flight=)`", str(MAX_IN_FLIGHT), "concurrent attempts in each process"),
+        _row(
+            "`Agent(adaptive=)`",
+            _shown(_option(Agent, "adaptive")),
+            "[lower this number](../how-to/retries.md#adaptive-concurrency) while the service slows down",
+        ),
+        _row(
+            "`Agent(reserve=)`",
+            _shown(_option(Agent, "reserve")),
+            "slots kept for [priorities 8 and 9](../how-to/priorities.md#reserve-slots-of-an-agent-for-urgent-calls)",
+        ),
+        _row("`Agent(limits=)`", "none", "[limits](../how-to/limits.md) of all processes together"),
+        _row("`Agent(retry_budget=)`", budget, "[calls that may be retries](../how-to/retries.md); other retries wait"),
+        _row(
+            "`Agent(breaker=)`",
+            f"opens when {breaker.failure_rate:.0%} of at least {breaker.minimum} calls failed within {breaker.window:g} s",
+            "the [circuit breaker](../how-to/an-outage.md); requests wait while it is open",
+        ),
+        _row(
+            "`Breaker(cool_off=, ramp=)`",
+            f"{breaker.cool_off:g} s, {breaker.ramp:g} s",
+            "until a canary is sent; until it closes",
+        ),
+        _row(
+            "`Agent(weight=, preference=)`",
+            f"{_option(Agent, 'weight'):g}, {_option(Agent, 'preference')}",
+            "which of several Agents with the same steps gets a call: see [routing](../how-to/routing.md)",
+        ),
+    ]
+
+
+def _list_task_defaults() -> list[str]:
+    convoy = ConvoyPolicy()
+    return [
+        _row("`workflow(complete_within=)`", "no limit", "time of the whole task"),
+        _row(
+            "`workflow(undo_on_doubt=)`",
+            f"`{_option(workflow, 'undo_on_doubt')}`",
+            "the undo [passes a step in doubt](../errors-and-doubt.md) that has no compensation",
+        ),
+        _row(
+            "`workflow(share=)`",
+            "none",
+            "share of [the capacity of a process](../how-to/priorities.md#divide-a-processs-capacity-between-workflows)",
+        ),
+        _row(
+            "`submit(priority=)`",
+            f"{_option(App.submit, 'priority')} of 0 to 9",
+            f"9 goes first; each step is [a head start](../how-to/priorities.md) of {PRIORITY_STEP_SECONDS / 60:g} minutes",
+        ),
+        _row(
+            "`ConvoyPolicy(head=, gap=)`",
+            f"`{convoy.head}`, `{convoy.gap}`",
+            "what a [convoy](../how-to/convoys.md) does when its head is held, and when a number is missing",
+        ),
+        _row("`ConvoyPolicy(gap_within=)`", f"{convoy.gap_within:g} s", "until a missing number opens an alert"),
+        _row(
+            "arguments, results, outputs",
+            f"{PAYLOAD_BYTES_MAX:,} bytes",
+            f"a warning is logged above {PAYLOAD_BYTES_WARN:,} bytes",
+        ),
+        _row("nesting of these", f"{PAYLOAD_DEPTH_MAX} levels", "lists and objects in one another"),
+        _row(
+            "submissions in transit",
+            f"{ON_THE_WAY_MAX} in each process",
+            "[further submissions wait](../performance.md#under-a-flood)",
+        ),
+    ]
+
+
+def _list_leader_defaults() -> list[str]:
+    return [
+        _row(
+            "`schedule(overlap=)`",
+            f"`{_option(App.schedule, 'overlap')}`",
+            "a run that is due while the previous one is open",
+        ),
+        _row("`schedule(catch_up=)`", "only the latest", "[runs that were missed](../how-to/schedules.md)"),
+        _row(
+            "`app.mutex(duration=)`",
+            f"{_option(App.mutex, 'duration'):g} s",
+            "the lease of a [leader](../how-to/leaders.md)",
+        ),
+    ]
+
+
+def _option(owner: Callable[..., Any], name: str) -> Any:
+    return inspect.signature(owner).parameters[name].default
+
+
+def _shown(value: object) -> str:
+    return "off" if value is False else "none" if value == 0 else str(value)
 
 
 # --- invariants

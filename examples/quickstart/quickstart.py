@@ -11,25 +11,25 @@ class Order:
 
 
 shop = App("shop")  # keeps its state in ./arriero.db
-payments = shop.service("payments", max_in_flight=20)  # an Agent: the one object for one remote service
+payments = shop.service("payments", max_in_flight=20)  # an Agent stands for one remote service
 stock = shop.service("stock")
 
 
-@payments.step(complete_within=10)  # seconds; later answers never count
+@payments.step(complete_within=10)  # timeout of an attempt, in seconds; a late result is discarded
 async def charge(attempt: Attempt, order: Order) -> str:
-    print("charge", order.id, "under", attempt.idempotency_key)  # the same key at every attempt
+    print("charge", order.id, "under", attempt.idempotency_key)  # the same key on every retry
     return f"receipt-{order.id}"
 
 
-@charge.compensation  # arriero calls it, also after a crash; you never do
+@charge.compensation  # arriero calls it if the order fails later, even after a crash
 async def refund(undo: Undo[str], order: Order) -> None:
-    print("refund", undo.result or "whatever was charged")  # None: nobody knows whether it happened
+    print("refund", undo.result or "whatever was charged")  # None: the outcome is unknown
 
 
 @stock.step  # plain functions are steps too
 def reserve(order: Order) -> None:
     if order.pieces > 10:
-        raise Permanent("out of stock")  # surely did not happen: nothing to release
+        raise Permanent("out of stock")  # not retried: the order is undone
     print("reserve", order.pieces, "for", order.id)
 
 
@@ -38,7 +38,7 @@ def release(order: Order) -> None:
     print("release", order.pieces, "of", order.id)
 
 
-@shop.workflow  # resumes after its last recorded step, whatever died
+@shop.workflow  # after a crash it resumes at the last recorded step
 async def fulfil(order: Order) -> str:
     receipt = await charge(order)
     await reserve(order)

@@ -54,7 +54,9 @@ def test_an_instant_far_away_has_its_day() -> None:
 def test_a_lost_attempt_names_the_process() -> None:
     step = step_row(name="charge", state=StepState.PENDING, not_before=NOW)
     says = describe_lost_attempt(step, task_row(), 7, NOW).says
-    assert says == "step charge of task t-1: attempt 1 was lost with process 7 and may have happened; again at once"
+    assert (
+        says == "step charge of task t-1: attempt 1 was lost with process 7 and may have happened; retried immediately"
+    )
     assert "its process, which is stuck," in describe_lost_attempt(step, task_row(), None, NOW).says
 
 

@@ -136,7 +136,7 @@ async def test_a_lost_process_s_attempts_are_told_by_whoever_frees_them(machine:
             await within(other.task(task.id, carry).result())
     (line,) = [line for line in lines if "was lost with" in line]
     assert line.startswith("step carry of task t: attempt 1 was lost with process 1")
-    assert line.endswith("; again at once")
+    assert line.endswith("; retried immediately")
 
 
 async def test_a_line_that_cannot_be_made_costs_no_task(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:

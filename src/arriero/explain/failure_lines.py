@@ -119,6 +119,6 @@ def _describe_retry(step: StepRow, now: Instant) -> str:
         return "again when its task is resumed"
     seconds = seconds_between(now, due)
     if seconds <= 0:
-        return "again at once"
+        return "retried immediately"
     at = f"{as_datetime(due):%H:%M:%S}Z" if seconds < DAY_SECONDS else format_instant(due)
     return f"again at {at} (in {format_duration(seconds)})"
