@@ -392,6 +392,39 @@ def test_every_path_that_a_page_for_contributors_names_is_there() -> None:
     assert missing == []
 
 
+PLACED = re.compile(r"`([\w.]+)` in `([\w/]+\.py)`|`([\w/]+\.py)` \(`([\w.]+)`")
+
+
+def test_every_name_that_a_page_for_contributors_puts_into_a_file_is_in_it() -> None:
+    placed = [
+        (page.name, found[0] or found[3], found[1] or found[2])
+        for page in FOR_CONTRIBUTORS
+        for found in PLACED.findall(page.read_text(encoding="utf-8"))
+    ]
+    assert len(placed) > 20
+    for page_name, name, path in placed:
+        file = next(base / path for base in BASES if (base / path).exists())
+        assert name.rpartition(".")[2] in file.read_text(encoding="utf-8"), f"{page_name}: {name} in {path}"
+
+
+def test_every_test_and_every_breakage_that_the_promises_name_is_there() -> None:
+    text = (DOCS / "promises.md").read_text(encoding="utf-8")
+    files = {path.name for path in (ROOT / "tests").glob("**/test_*.py")}
+    patches = {path.stem for path in (ROOT / "tests" / "simulation" / "breakages").glob("*.patch")}
+    tests = set(re.findall(r"test_\w+\.py", text))
+    lists = re.findall(r"\bbreakages? (`\w+`(?:(?:, | and )`\w+`)*)", text)
+    breakages = {name for names in lists for name in re.findall(r"`(\w+)`", names)}
+    assert (len(tests) > 40, len(breakages) > 20) == (True, True)
+    assert sorted(tests - files) == []
+    assert sorted(breakages - patches) == []
+
+
+def test_contributing_names_every_folder_of_tests() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    folders = {file.parent.name for file in (ROOT / "tests").glob("*/*.*") if file.parent.name != "__pycache__"}
+    assert [name for name in sorted(folders) if f"`{name}`" not in page and f"`tests/{name}`" not in page] == []
+
+
 # --- the receiver of alerts
 def test_the_receiver_in_the_pages_knows_our_signature_and_refuses_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
