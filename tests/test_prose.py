@@ -1,4 +1,4 @@
-"""The pages of the documentation are written in plain words: forms that must be read twice are not in them.
+"""Pages, files for operators and the texts of src are written in plain words: forms that must be read twice are not in them.
 
 Only prose counts: not blocks of code, not text in backticks, not what is generated from the code.
 """
@@ -10,9 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-BY_OTHERS = {"tutorial.md", "fastapi.md"}
-FOLDERS = ("*.md", "how-to/*.md", "internals/*.md")
-PAGES = sorted(page for folder in FOLDERS for page in DOCS.glob(folder) if page.name not in BY_OTHERS)
+FOLDERS = ("*.md", "how-to/*.md", "internals/*.md", "comparison/*.md", "../*.md", "../examples/*/*.md", "../bench/*.md")
+PAGES = sorted({page.resolve() for folder in FOLDERS for page in DOCS.glob(folder)})
+DEPLOYED = sorted(file for file in (ROOT / "deploy").rglob("*") if file.is_file() and file.suffix != ".json")
 NOT_PROSE = re.compile(
     r"^    [^\n]*$|^<!-- generated:.*?^<!-- end:[^\n]*$|^<!--.*?-->$|^```.*?^```$|``[^\n]*?``|`[^`\n]*`|\]\([^)\n]*\)",
     re.MULTILINE | re.DOTALL,
@@ -66,3 +66,10 @@ def test_a_form_is_found_in_prose_alone() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_is_in_plain_words(page: Path) -> None:
     assert find_forms(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("file", DEPLOYED, ids=lambda file: str(file.relative_to(ROOT)))
+def test_the_comments_of_a_deployed_file_are_in_plain_words(file: Path) -> None:
+    lines = enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
+    comments = {number: line.partition("#")[2] for number, line in lines if "#" in line}
+    assert [(number, form) for number, text in comments.items() for form in find_forms(text)] == []

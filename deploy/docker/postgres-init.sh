@@ -1,5 +1,5 @@
 #!/bin/sh
-# PostgreSQL's image runs this once, when it makes the database: the role of the processes, without any right of its own.
+# PostgreSQL's image runs this once, when it makes the database: the role of the processes, without any right.
 # `arriero migrate --role run shop` gives it the rights in the schema.
 set -eu
 : "${SHOP_PASSWORD:?secrets/postgres.env must name it}"
