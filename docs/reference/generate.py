@@ -18,7 +18,6 @@ from starlette.requests import Request
 
 from arriero import Agent, App, Breaker, ConvoyPolicy, Retry, Supervision, workflow
 from arriero.audit.check import CHECKED
-from arriero.cli.exit_codes import MEANINGS
 from arriero.cli.main import commands
 from arriero.client.tasks import TaskSelector
 from arriero.config import SETTINGS, Setting, format_setting
@@ -31,12 +30,12 @@ from arriero.declare.step_options import COMPLETE_WITHIN
 from arriero.metrics import FAMILIES
 from arriero.model import TaskState, Verb
 from arriero.model.verb_rules import VERB_RULES
+from arriero.operations.problems import ERRORS, MEANINGS, PROBLEM_TYPES
 from arriero.payloads.codec import PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_WARN, PAYLOAD_DEPTH_MAX
 from arriero.runtime.submissions import ON_THE_WAY_MAX
 from arriero.server.application import build_application
 from arriero.server.calls import Caller
 from arriero.server.openapi import build_openapi
-from arriero.server.problems import PROBLEM_TYPES
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
@@ -139,17 +138,22 @@ def _openapi() -> str:
 
 def _problems() -> str:
     lines = [
-        "# Problems of the HTTP API",
+        "# Problems",
         "",
-        "What is refused over HTTP is answered with a problem document (RFC 9457), `application/problem+json`. Its `type` is",
+        "The HTTP API answers a refusal with a problem document (RFC 9457), `application/problem+json`. Its `type` is",
         "`urn:arriero:problem:CODE`. Programs branch on `code`, which is stable; `detail` is for people, and may change. The",
-        "[document of the API](openapi.json) says which operation may give which.",
+        "[document of the API](openapi.json) lists the problems of each operation.",
         "",
-        *_table("code", "status", "title", "what to do"),
+        "A command with `--json` that fails prints the same document on standard error, as one line. It exits with the code of",
+        "the column `exit`; the [command line](cli.md#exit-codes) lists what the exit codes mean. Problems without one occur only",
+        "over HTTP, and those of status 500 with one only in commands.",
+        "",
+        *_table("code", "status", "exit", "title", "what to do"),
     ]
     _build_server()  # whoever declares a problem is loaded
     for problem in sorted(PROBLEM_TYPES.values(), key=lambda one: (one.status, one.code)):
-        lines.append(_row(f"`{problem.code}`", str(problem.status), problem.title, problem.remedy))
+        exits = ", ".join(map(str, sorted({int(one.exit_code) for one in ERRORS if one.problem is problem})))
+        lines.append(_row(f"`{problem.code}`", str(problem.status), exits, problem.title, problem.remedy))
     return _page(*lines)
 
 
@@ -158,7 +162,8 @@ def _cli() -> str:
     lines = [
         "# The command line",
         "",
-        "Data goes to standard output. Notes and errors go to standard error, an error as one line.",
+        "Data goes to standard output. Notes and errors go to standard error, an error as one line. With `--json` that line is",
+        "a [problem document](problems.md), one JSON object. Its `code` and the exit code are stable.",
         "",
         "## Exit codes",
         "",

@@ -9,9 +9,9 @@ import msgspec
 from ..client.diagnosis import Diagnosis, build_diagnosis, diagnose_machine, diagnose_tasks, list_steps_not_undoable
 from ..errors import ArrieroError
 from ..explain.doctor import Finding
+from ..operations.problems import ExitCode
 from ..store import existing_store
 from ..text.escaping import one_line
-from .exit_codes import ExitCode
 from .options import json_option, store_option
 from .output import print_json, print_text
 from .stores import load_app, load_configured_app, load_store_configuration, open_store_to_read, refuse_memory_store

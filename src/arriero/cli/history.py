@@ -13,10 +13,10 @@ from ..errors import MutilatedExport
 from ..events import decode_event_fields
 from ..explain.past import IncarnationStart, Timeline
 from ..model import HistoryRow, Instant, TaskRow
+from ..operations.problems import ExitCode
 from ..store.state_store import StateStore
 from ..text.escaping import one_line
 from ..text.format import format_duration, format_instant
-from .exit_codes import ExitCode
 from .options import json_option, store_option
 from .output import (
     Progress,

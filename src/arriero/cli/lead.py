@@ -10,8 +10,8 @@ from ..config import load_configuration
 from ..errors import InvalidInput
 from ..leases import DistributedMutex, Leadership, Lease
 from ..leases.program import LedProgram, Readiness
+from ..operations.problems import ExitCode
 from ..runtime.ports import LoopClock
-from .exit_codes import ExitCode
 from .lease import lease_option, open_named_lease
 from .options import parse_duration
 from .run import StopSignal, log_to_standard_error

@@ -27,10 +27,10 @@ from ..client.ledger_handle import (
 from ..client.task_verbs import ACTOR, check_signature
 from ..errors import ArrieroError, InvalidInput, NotAllowed
 from ..model import LedgerRow, LedgerState, TaskState
+from ..operations.problems import ExitCode
 from ..runtime.ports import SystemPorts
 from ..runtime.result_waiters import ResultWaiters
 from ..text.escaping import one_line
-from .exit_codes import ExitCode
 from .near_misses import NearMissGroup
 from .options import (
     confirm,

@@ -1,15 +1,18 @@
 """The entry point: the group of all commands, and the one place where errors become a line and an exit code."""
 
 import errno
+import functools
+import itertools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
 
 from .. import __version__
 from ..errors import ArrieroError, VerbRefused
+from ..operations.problems import INVALID_REQUEST, ExitCode, ProblemType, find_meaning, list_members
 from ..text.escaping import one_line
 from .agent import agent
 from .alert import alert
@@ -18,7 +21,6 @@ from .config import config
 from .convoy import convoy
 from .demo import demo
 from .doctor import doctor
-from .exit_codes import ExitCode, find_exit_code
 from .explain import explain_task
 from .history import check, export, history
 from .lead import lead
@@ -27,7 +29,7 @@ from .ledger import ledger
 from .migrate import migrate
 from .near_misses import NearMissGroup
 from .options import format_refusal
-from .output import discard_output, escape_unencodable_output
+from .output import discard_output, escape_unencodable_output, json_line
 from .purge import purge
 from .replies import replies
 from .run import run, serve
@@ -45,33 +47,40 @@ UNDECODABLE = (
 
 
 class ArrieroGroup(NearMissGroup):
-    """A group whose every error is one line on standard error and an exit code, never a traceback."""
+    """A group whose every error is one line on standard error and an exit code, never a traceback.
+
+    With --json that line is a problem document.
+    """
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> NoReturn:
         options["standalone_mode"] = False
         given = sys.argv[1:] if args is None else list(args)
+        refuse = functools.partial(_refuse, as_json=_asks_for_json(given))
         escape_unencodable_output()
-        _refuse_undecodable(given)
+        if undecodable := _find_undecodable(given):
+            refuse(UNDECODABLE.format(undecodable))
         try:
             # Its own way to end when the reader of our output is gone is quiet.
             code = super().main(given, *others, **options)
         except click.exceptions.Abort:
             sys.exit(ExitCode.INTERRUPTED)
         except click.NoSuchOption as error:
-            _refuse(_explain_misplaced(self, error.option_name, given) or error.format_message(), error.ctx)
+            refuse(_explain_misplaced(self, error.option_name, given) or error.format_message(), context=error.ctx)
         except click.ClickException as error:
-            _refuse(error.format_message(), error.ctx if isinstance(error, click.UsageError) else None)
+            refuse(error.format_message(), context=error.ctx if isinstance(error, click.UsageError) else None)
         except ArrieroError as error:
-            _refuse(format_refusal(error) if isinstance(error, VerbRefused) else str(error), code=find_exit_code(error))
+            _, problem, code = find_meaning(type(error))
+            text = format_refusal(error) if isinstance(error, VerbRefused) else str(error)
+            refuse(text, problem=problem, code=code, members=list_members(error))
         except UnicodeEncodeError:
             if not (unfit := [word for word in given if _is_undecodable(word)]):
                 raise
-            _refuse(UNDECODABLE.format(unfit[0]))
+            refuse(UNDECODABLE.format(unfit[0]))
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
             discard_output()
-            _refuse("standard output cannot be written: no space is left; what was written is not complete")
+            refuse("standard output cannot be written: no space is left; what was written is not complete")
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -88,23 +97,40 @@ def _explain_misplaced(group: click.Group, option: str, given: Sequence[str]) ->
     return f"{option} stands behind the command: arriero {' '.join(words)} ... {option} ..."
 
 
-def _refuse_undecodable(words: Sequence[str]) -> None:
-    """Refuse what is not UTF-8: ids, names and reasons are texts. Paths may be any bytes."""
+def _asks_for_json(words: Sequence[str]) -> bool:
+    """Return True if the option --json comes after a command, also where the other options are wrong."""
+    options = words[: words.index("--")] if "--" in words else words
+    return "--json" in itertools.dropwhile(lambda word: word.startswith("-"), options)
+
+
+def _find_undecodable(words: Sequence[str]) -> str:
+    """Find a word that is not UTF-8: ids, names and reasons are texts. Paths may be any bytes."""
     if not _is_undecodable("".join(words)):
-        return
+        return ""
     for before, word in zip(["", *words], words, strict=False):
         is_path = before in PATH_OPTIONS or word.startswith(tuple(f"{option}=" for option in PATH_OPTIONS))
         if _is_undecodable(word) and not is_path and not os.path.lexists(word):
-            _refuse(UNDECODABLE.format(word))
+            return word
+    return ""
 
 
 def _is_undecodable(word: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in word)  # how the system's bytes come that are no text
 
 
-def _refuse(message: str, context: click.Context | None = None, code: ExitCode = ExitCode.USAGE) -> NoReturn:
+def _refuse(
+    message: str,
+    *,
+    as_json: bool,
+    problem: ProblemType = INVALID_REQUEST,
+    code: ExitCode = ExitCode.USAGE,
+    members: Mapping[str, Any] = {},
+    context: click.Context | None = None,
+) -> NoReturn:
+    """Print a refusal on standard error, as a line or as a problem document, and end the command."""
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""
-    click.echo(f"arriero: {one_line(message)}{hint}", err=True)
+    text = f"{one_line(message)}{hint}"
+    click.echo(json_line(problem.build_document(text, members)) if as_json else f"arriero: {text}", err=True)
     sys.exit(code)
 
 

@@ -7,10 +7,10 @@ import click
 import msgspec
 
 from ..errors import InvalidInput
+from ..operations.problems import ExitCode
 from ..store import schema_of
 from ..store.migrate import RIGHTS, Grant, Schema, SchemaState
 from ..text.escaping import one_line
-from .exit_codes import ExitCode
 from .options import json_option, store_option
 from .output import print_json
 from .stores import load_store_configuration, refuse_memory_store

@@ -13,8 +13,8 @@ from ..client.json_payloads import check_json
 from ..client.session import Session
 from ..client.task_verbs import check_signature
 from ..operations.declaration import Done, OperationDeclaration, split_annotation
+from ..operations.problems import ExitCode
 from ..text.format import format_seconds
-from .exit_codes import ExitCode
 from .near_misses import NearMissGroup
 from .options import (
     Option,

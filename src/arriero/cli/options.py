@@ -12,9 +12,9 @@ import click
 from ..errors import DefinitionError, InvalidInput, VerbRefused
 from ..model import NUMBER_MAX
 from ..model.policies import seconds
+from ..operations.problems import ExitCode
 from ..text.escaping import one_line
 from ..text.format import format_count
-from .exit_codes import ExitCode
 
 
 def find_login_name() -> str:

@@ -8,8 +8,8 @@ import msgspec
 
 from ..client.app_assignment import Assigned, Assignment, TokenLeftBehind, assign
 from ..client.task_verbs import ACTOR, check_signature
+from ..operations.problems import ExitCode
 from ..text.escaping import one_line
-from .exit_codes import ExitCode
 from .near_misses import NearMissGroup
 from .options import confirm, count_tasks, json_option, signature_options, store_option, yes_option
 from .output import Progress, print_json

@@ -16,8 +16,8 @@ from ..client.task_verbs import load_task
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import TaskFailed
+from ..operations.problems import ExitCode
 from ..text.escaping import one_line
-from .exit_codes import ExitCode
 from .operation_commands import gather_options
 from .options import json_option, print_nobody_runs, read_option, store_option
 from .output import print_json

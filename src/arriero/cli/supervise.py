@@ -12,10 +12,10 @@ from ..client.app import App
 from ..client.row_shapes import to_datetime
 from ..config import Configuration, load_configuration
 from ..errors import StoreError
+from ..operations.problems import ExitCode
 from ..runtime.leader import PASS_SECONDS_MAX
 from ..runtime.single_pass import PassReport
 from ..text.escaping import one_line
-from .exit_codes import ExitCode
 from .options import json_option, log_format_option, store_option
 from .output import format_time, print_json
 from .run import StopSignal, log_to_standard_error, run_until_signal

@@ -25,8 +25,8 @@ from ..client.tasks import TaskSelector
 from ..errors import InvalidInput, NotAllowed, UnknownTask
 from ..model import Loaded, TaskState, Verb
 from ..model.verb_rules import VERB_RULES, VERBS, AnswerArguments, VerbArguments
+from ..operations.problems import ExitCode
 from ..text.escaping import shell_argument
-from .exit_codes import ExitCode
 from .operation_commands import (
     build_option_names,
     build_options,

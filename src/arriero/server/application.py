@@ -17,13 +17,13 @@ from ..client.client import Client
 from ..client.session import Session
 from ..config.values import ORIGINS, UnfitValue
 from ..errors import ArrieroError, InvalidInput
+from ..operations.problems import INVALID_REQUEST
 from ..store.contract import SUPERVISOR_LEASE
 from .authentication import Authenticate, Authenticator, FunctionAuthenticator, TokenAuthenticator
 from .calls import ShutdownSignal
 from .parameters import EncodedPaths
 from .problems import (
     INTERNAL,
-    INVALID_REQUEST,
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
     Problem,

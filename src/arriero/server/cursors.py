@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from ..model import NUMBER_MAX, TaskRow
+from ..operations.problems import declare_problem
 from ..store.contract import CURSOR_SECRET, SECRET_BYTES, MissingRight
 from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
-from .problems import Problem, declare_problem
+from .problems import Problem
 
 Order = Literal["oldest", "newest"]
 SCANNED_MAX = 20_000  # task numbers that one page looks through, where no index finds what the filter names

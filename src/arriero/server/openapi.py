@@ -7,6 +7,7 @@ import msgspec
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
+from ..operations.problems import INVALID_REQUEST, STORE_UNAVAILABLE, ProblemDocument, ProblemType
 from ..version import __version__
 from .problems import (
     BODY_TOO_SLOW,
@@ -15,14 +16,12 @@ from .problems import (
     HEADERS_TOO_LARGE,
     INTERNAL,
     INVALID_JSON,
-    INVALID_REQUEST,
     MEDIA_TYPE,
     MISDIRECTED,
     NOT_HTTP,
     NOT_OPEN,
     OUT_OF_REACH,
     STOPPING,
-    STORE_UNAVAILABLE,
     TOO_LARGE,
     TOO_MANY_AT_ONCE,
     TOO_MANY_CONNECTIONS,
@@ -31,8 +30,6 @@ from .problems import (
     UNSUPPORTED_MEDIA,
     URI_TOO_LONG,
     Problem,
-    ProblemDocument,
-    ProblemType,
     build_document,
 )
 from .routing import GatedRoute, Operation

@@ -9,10 +9,10 @@ from fastapi import Query
 
 from ..errors import InvalidInput
 from ..operations.declaration import OperationDeclaration, split_annotation
+from ..operations.problems import find_meaning
 from .calls import Call, HttpCall
 from .examples import build_example
 from .parameters import describe_id
-from .problems import find_problem_type
 from .routing import RouteGroup
 from .scopes import Needs
 
@@ -76,7 +76,7 @@ def _declare(
         is_narrowed=operation.is_narrowed,
         summary=operation.summary,
         answer=operation.answer,
-        problems=tuple(map(find_problem_type, operation.raises)),
+        problems=tuple(find_meaning(error).problem for error in operation.raises),
         **body,
     )(run)
 

@@ -10,78 +10,22 @@ import msgspec
 from starlette.responses import Response
 
 from ..client.session import Session
-from ..client.tokens import UnknownToken
-from ..errors import (
-    ApprovalNeeded,
-    ArrieroError,
-    ConvoyRefused,
-    InvalidArguments,
-    InvalidInput,
-    LeaseUnavailable,
-    OutcomeUnknown,
-    SchemaOutdated,
-    SequenceUsed,
-    StoreError,
-    TaskExists,
-    TooManyOpenTasks,
-    UnknownDefinition,
-    UnknownName,
-    UnknownTask,
-    UnreadableRow,
-    VerbRefused,
+from ..errors import ArrieroError
+from ..operations.problems import (
+    STORE_UNAVAILABLE,
+    TOO_MANY_OPEN_TASKS,
+    ProblemDocument,
+    ProblemType,
+    declare_problem,
+    find_meaning,
+    list_members,
 )
 from ..system.rate_limited_log import Repeats
 
 MEDIA_TYPE = "application/problem+json"
-TYPE_PREFIX = "urn:arriero:problem:"
 SERVERS_STORE = "the server's store"
 logger = logging.getLogger("arriero.server")
 _repeats = Repeats()  # while a store is away, each request fails for the same reason
-
-
-class ProblemType(msgspec.Struct, frozen=True):
-    """One kind of refusal.
-
-    Args:
-        code: stable; programs branch on it. The document's ``type`` is ``urn:arriero:problem:CODE``.
-        status: of HTTP.
-        title: the same in each document of this type.
-        remedy: what the caller can do; for the reference.
-    """
-
-    code: str
-    status: int
-    title: str
-    remedy: str
-
-    @property
-    def uri(self) -> str:
-        """The document's ``type``."""
-        return TYPE_PREFIX + self.code
-
-
-class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A refusal, as its document says it (RFC 9457).
-
-    Args:
-        type: ``urn:arriero:problem:`` and the code.
-        title: the same in each document of this type.
-        detail: for people: what was refused, and why.
-        code: for programs; stable.
-        state, allowed: of a verb that was refused: the task's state, and the verbs that it allows.
-        scope: that the token lacks. limit: bytes that a body may have. incident: names the failure in the server's log.
-    """
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    state: str = ""
-    allowed: tuple[str, ...] = ()
-    scope: str = ""
-    limit: int | None = None
-    incident: str = ""
 
 
 class Problem(Exception):
@@ -93,17 +37,6 @@ class Problem(Exception):
         self.detail = detail
         self.headers = headers
         self.more = more
-
-
-PROBLEM_TYPES: dict[str, ProblemType] = {}
-
-
-def declare_problem(code: str, status: int, title: str, remedy: str) -> ProblemType:
-    """Declare a kind of refusal; it is listed in the reference. A code is declared once."""
-    if code in PROBLEM_TYPES:
-        raise ValueError(f"problem {code} is declared twice")
-    kind = PROBLEM_TYPES[code] = ProblemType(code, status, title, remedy)
-    return kind
 
 
 UNAUTHENTICATED = declare_problem(
@@ -128,12 +61,6 @@ NOT_FOUND = declare_problem("not-found", 404, "No such path", "See /v1/openapi.j
 METHOD_NOT_ALLOWED = declare_problem(
     "method-not-allowed", 405, "The path does not take this method", "Use a method of the header Allow."
 )
-INVALID_REQUEST = declare_problem(
-    "invalid-request",
-    422,
-    "The request cannot be accepted",
-    "Correct what `detail` names. Nothing was changed.",
-)
 INVALID_JSON = declare_problem(
     "invalid-json", 400, "The body is no JSON of the documented shape", "Correct the body; `detail` names the place."
 )
@@ -141,82 +68,11 @@ UNSUPPORTED_MEDIA = declare_problem(
     "unsupported-media-type", 415, "The body is not JSON", "Send `Content-Type: application/json`."
 )
 TOO_LARGE = declare_problem("too-large", 413, "The body is too large", "Send less than `limit` bytes.")
-TASK_UNKNOWN = declare_problem("task-unknown", 404, "No such task", "Look at the id, and at the store of the server.")
-TASK_EXISTS = declare_problem(
-    "task-exists",
-    409,
-    "Another operation is known under this id",
-    "Use another id for another operation; the same operation must be sent with the same workflow, arguments and convoy.",
-)
-SEQUENCE_USED = declare_problem(
-    "sequence-used",
-    409,
-    "Another operation has this number in the convoy",
-    "Number each operation of a producer once; the same operation must be sent with the same arguments.",
-)
-CONVOY_REFUSES = declare_problem(
-    "convoy-refuses",
-    409,
-    "The convoy takes no such task",
-    "The convoy has ended, or is ordered otherwise; `detail` says which. Use another key, or number its tasks as before.",
-)
-TOO_MANY_OPEN_TASKS = declare_problem(
-    "too-many-open-tasks",
-    429,
-    "As many tasks of the token are open as it may have",
-    "Send the request again after `Retry-After` seconds, when tasks have ended; or use a token with a higher `open_tasks_max`.",
-)
-UNKNOWN_WORKFLOW = declare_problem(
-    "unknown-workflow",
-    422,
-    "The App has no such workflow or step",
-    "Use one of the names in `detail`, or ask a server of the App that has it.",
-)
-INVALID_ARGUMENTS = declare_problem(
-    "invalid-arguments",
-    422,
-    "The arguments do not fit",
-    "Correct what `detail` names; the types are those that the workflow or step declares.",
-)
 IDEMPOTENCY_KEY_INVALID = declare_problem(
     "idempotency-key-invalid",
     422,
     "The Idempotency-Key does not fit",
     "Send the id once, in the header or in the body; one that is not ASCII goes into the body.",
-)
-UNKNOWN_NAME = declare_problem(
-    "unknown-name",
-    404,
-    "The store has nothing of this name",
-    "List the resource to see the names that exist.",
-)
-TOKEN_UNKNOWN = declare_problem("token-unknown", 404, "No such token", "Look at the id; `GET /v1/tokens` lists all.")
-VERB_REFUSED = declare_problem(
-    "verb-refused",
-    409,
-    "The verb does not fit the task as it stands",
-    "Read the task again; `allowed` lists the verbs that fit. Nothing was changed.",
-)
-APPROVAL_NEEDED = declare_problem(
-    "approval-needed",
-    409,
-    "Another person must ask for the same",
-    "Let another person send the same with a token of their own. The approval is kept, nothing else was changed.",
-)
-UNREADABLE = declare_problem(
-    "unreadable-row",
-    409,
-    "A row cannot be read by this release",
-    "Use the release that wrote it, or correct the column that `detail` names.",
-)
-OUTCOME_UNKNOWN = declare_problem(
-    "outcome-unknown",
-    503,
-    "The answer of the store was lost",
-    "Send the same request with the same Idempotency-Key again: the same task answers.",
-)
-STORE_UNAVAILABLE = declare_problem(
-    "store-unavailable", 503, "The store does not answer", "Send the request again after `Retry-After` seconds."
 )
 NOT_OPEN = declare_problem(
     "not-open", 503, "The App is not open", "Open it in the lifespan: `async with app.running():` around the server."
@@ -226,52 +82,25 @@ INTERNAL = declare_problem(
 )
 
 RETRY_AFTER_SECONDS = {STORE_UNAVAILABLE.status: 1, TOO_MANY_OPEN_TASKS.status: 10}  # by status
-_BY_ERROR: tuple[tuple[type[ArrieroError], ProblemType], ...] = (  # the first that fits
-    (UnknownTask, TASK_UNKNOWN),
-    (SequenceUsed, SEQUENCE_USED),
-    (TaskExists, TASK_EXISTS),
-    (ConvoyRefused, CONVOY_REFUSES),
-    (TooManyOpenTasks, TOO_MANY_OPEN_TASKS),
-    (UnknownDefinition, UNKNOWN_WORKFLOW),
-    (InvalidArguments, INVALID_ARGUMENTS),
-    (UnknownToken, TOKEN_UNKNOWN),
-    (UnknownName, UNKNOWN_NAME),
-    (ApprovalNeeded, APPROVAL_NEEDED),
-    (VerbRefused, VERB_REFUSED),
-    (UnreadableRow, UNREADABLE),
-    (InvalidInput, INVALID_REQUEST),
-    (OutcomeUnknown, OUTCOME_UNKNOWN),
-    (SchemaOutdated, STORE_UNAVAILABLE),
-    (StoreError, STORE_UNAVAILABLE),
-    (LeaseUnavailable, STORE_UNAVAILABLE),
-)
-
-
-def find_problem_type(error: type[ArrieroError]) -> ProblemType:
-    """Find what an error becomes over HTTP."""
-    return next(problem for kind, problem in _BY_ERROR if issubclass(error, kind))
 
 
 def build_problem(error: ArrieroError, session: Session) -> Problem | None:
-    """Build the problem of an error that a caller may see; None: it is a bug of ours.
+    """Build the problem of an error that a caller may see; None: it is a bug, of ours or of the App's code.
 
     Errors name the store, for people who have it before them. A caller over HTTP does not learn where it is. What a store that fails
     says is logged, and its caller gets no more than the title: it may hold addresses and names of files and roles.
     """
-    for kind, problem in _BY_ERROR:
-        if isinstance(error, kind):
-            seconds = RETRY_AFTER_SECONDS.get(problem.status)
-            headers = {} if seconds is None else {"Retry-After": str(seconds)}
-            if problem is STORE_UNAVAILABLE:
-                line = f"a request was answered {problem.code}: {error}"
-                for one in _repeats.offer(problem.code, line, session.ports.clock.monotonic()):
-                    logger.warning("%s", one)
-                return Problem(problem, f"{problem.title}; the log of the server says why", headers=headers)
-            more: dict[str, Any] = {}
-            if isinstance(error, VerbRefused):
-                more = {"state": error.state, "allowed": list(error.allowed)}
-            return Problem(problem, hide_store(str(error), session), headers=headers, **more)
-    return None
+    problem = find_meaning(type(error)).problem
+    if problem.status == INTERNAL.status:
+        return None
+    seconds = RETRY_AFTER_SECONDS.get(problem.status)
+    headers = {} if seconds is None else {"Retry-After": str(seconds)}
+    if problem is STORE_UNAVAILABLE:
+        line = f"a request was answered {problem.code}: {error}"
+        for one in _repeats.offer(problem.code, line, session.ports.clock.monotonic()):
+            logger.warning("%s", one)
+        return Problem(problem, f"{problem.title}; the log of the server says why", headers=headers)
+    return Problem(problem, hide_store(str(error), session), headers=headers, **list_members(error))
 
 
 def hide_store(text: str, session: Session) -> str:
@@ -286,15 +115,7 @@ def hide_store(text: str, session: Session) -> str:
 
 def build_document(problem: Problem) -> dict[str, Any]:
     """Build the document of a problem."""
-    kind = problem.kind
-    return {
-        "type": kind.uri,
-        "title": kind.title,
-        "status": kind.status,
-        "detail": problem.detail,
-        "code": kind.code,
-        **problem.more,
-    }
+    return problem.kind.build_document(problem.detail, problem.more)
 
 
 def build_problem_document(problem: Problem) -> ProblemDocument:

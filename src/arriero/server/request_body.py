@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from ..operations.problems import INVALID_REQUEST
 from ..payloads.codec import refuse_doubtful_json
 from ..runtime.ports import Ports
-from .problems import BODY_TOO_SLOW, INVALID_REQUEST, TOO_LARGE, UNSUPPORTED_MEDIA, Problem
+from .problems import BODY_TOO_SLOW, TOO_LARGE, UNSUPPORTED_MEDIA, Problem
 
 T = TypeVar("T")
 POOL = "json\t"  # no Agent has a name with a tab, so none shares the thread

@@ -6,15 +6,8 @@ from urllib.parse import urlsplit
 import msgspec
 from starlette.types import Scope
 
-from .problems import (
-    CROSS_ORIGIN,
-    HEADER_REPEATED,
-    HEADERS_TOO_LARGE,
-    INVALID_REQUEST,
-    MISDIRECTED,
-    URI_TOO_LONG,
-    Problem,
-)
+from ..operations.problems import INVALID_REQUEST
+from .problems import CROSS_ORIGIN, HEADER_REPEATED, HEADERS_TOO_LARGE, MISDIRECTED, URI_TOO_LONG, Problem
 
 _KEY = "arriero.note"  # shared by all copies of the scope
 

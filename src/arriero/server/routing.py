@@ -24,6 +24,7 @@ from ..client.client import Client
 from ..client.session import Session
 from ..errors import DefinitionError, InvalidInput
 from ..model.tokens import AGENT_PREFIX
+from ..operations.problems import INVALID_REQUEST, ProblemType
 from ..text.escaping import shell_word
 from .authentication import Authenticator
 from .caller_limits import CallerLimits, CallerPlaces, RateLimits, RatePolicy, RequestPlace
@@ -31,7 +32,7 @@ from .calls import Caller, HttpCall, ShutdownSignal
 from .connection_limits import is_kept
 from .examples import build_example
 from .parameters import read_id
-from .problems import FORBIDDEN, INVALID_JSON, INVALID_REQUEST, NOT_OPEN, OUT_OF_REACH, Problem, ProblemType
+from .problems import FORBIDDEN, INVALID_JSON, NOT_OPEN, OUT_OF_REACH, Problem
 from .request_body import JSON, read_body, refuse_doubtful_text
 from .request_rules import get_note
 from .scopes import ANY_TOKEN, Needs, describe_missing_scope

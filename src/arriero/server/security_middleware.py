@@ -8,9 +8,10 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ..client.session import Session
+from ..operations.problems import ProblemType
 from ..system.rate_limited_log import RateLimitedLog
 from ..text.escaping import one_line
-from .problems import Problem, ProblemType, build_problem_response
+from .problems import Problem, build_problem_response
 from .request_rules import RequestNote, RequestRules, attach_note, get_note, judge_request
 
 access_log = logging.getLogger("arriero.server.access")

@@ -11,19 +11,10 @@ from starlette.types import Message, Receive, Scope, Send
 from ...client.remote_agents import BATCH_MAX, AttemptTerm, RemoteAgents, RemoteReport, RemoteRequest
 from ...client.session import Session
 from ...errors import AgentRequestRefused, ArrieroError
+from ...operations.problems import INVALID_REQUEST, UNREADABLE, ProblemDocument, ProblemType, declare_problem
 from ..calls import Call, HttpCall
 from ..parameters import AgentName
-from ..problems import (
-    INVALID_REQUEST,
-    UNREADABLE,
-    Problem,
-    ProblemDocument,
-    ProblemType,
-    build_problem,
-    build_problem_document,
-    build_shutdown_problem,
-    declare_problem,
-)
+from ..problems import Problem, build_problem, build_problem_document, build_shutdown_problem
 from ..routing import RouteGroup
 from ..scopes import AGENT
 

@@ -3,10 +3,10 @@
 from ...client.agent_metrics import AppMetrics
 from ...client.agents import check_agent_name, choose_app, load_agent_views
 from ...operations import agents as operations
+from ...operations.problems import UNKNOWN_NAME
 from ..calls import Call
 from ..operation_routes import add_operations_of
 from ..parameters import AgentName, OfApp
-from ..problems import UNKNOWN_NAME
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 

@@ -9,11 +9,11 @@ from fastapi import Query
 from ...client.convoy import NAMED, NAMED_MAX, ConvoyView, check_state, list_convoy_views
 from ...client.task_shapes import Payloads
 from ...operations import convoys as operations
+from ...operations.problems import UNKNOWN_NAME
 from ..calls import Call
 from ..cursors import CURSOR_INVALID, open_cursors
 from ..operation_routes import add_operations_of
 from ..parameters import LIMIT, ConvoyKey, Cursor, Limit
-from ..problems import UNKNOWN_NAME
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 

@@ -18,10 +18,11 @@ from ...client.session import Session
 from ...config import MEMORY
 from ...errors import describe_install
 from ...explain.doctor import Finding
+from ...operations.problems import declare_problem
 from ...text.escaping import mask_url
 from ..calls import Call, HttpCall
 from ..openapi import build_openapi
-from ..problems import Problem, declare_problem
+from ..problems import Problem
 from ..routing import RouteGroup
 from ..scopes import ANY_TOKEN, Needs, Scope, may_list_tokens
 

@@ -12,11 +12,11 @@ from ...core.alerts import Alert, build_alert
 from ...errors import UnknownName
 from ...leases import LeaseView
 from ...leases.store import build_lease_view
+from ...operations.problems import UNKNOWN_NAME
 from ...payloads.codec import check_id
 from ..calls import Call
 from ..cursors import CURSOR_INVALID, open_cursors
 from ..parameters import LIMIT, Cursor, LeaseName, Limit
-from ..problems import UNKNOWN_NAME
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 

@@ -16,10 +16,11 @@ from ...client.session import Session
 from ...client.submission import PRIORITY_DEFAULT
 from ...errors import InvalidInput
 from ...model import LedgerState
+from ...operations.problems import INVALID_REQUEST, TOO_MANY_OPEN_TASKS, UNKNOWN_NAME
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, open_cursors
 from ..parameters import LIMIT, WAIT_SECONDS_MAX, Cursor, LedgerId, Limit
-from ..problems import BODY_TOO_SLOW, INVALID_REQUEST, TOO_MANY_OPEN_TASKS, UNKNOWN_NAME, Problem
+from ..problems import BODY_TOO_SLOW, Problem
 from ..request_body import TurnBudget, refuse_doubtful_text, require_media, run_on_text
 from ..routing import CONFIRM_SECONDS, RouteGroup
 from ..scopes import Needs, Scope

@@ -20,10 +20,11 @@ from ...client.replies import ASK_SECONDS, ASK_SECONDS_MAX, build_status
 from ...client.task_shapes import Payloads
 from ...errors import StoreError
 from ...model import NUMBER_MAX, StatusRow
+from ...operations.problems import INVALID_REQUEST
 from ...payloads.codec import check_id
 from ..calls import Call, HttpCall
 from ..parameters import LIMIT, Limit, QueueName
-from ..problems import INVALID_REQUEST, Problem
+from ..problems import Problem
 from ..routing import EVENT_STREAM, RouteGroup
 from ..scopes import REPLIES
 

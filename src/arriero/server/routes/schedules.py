@@ -5,11 +5,11 @@ from typing import cast
 from ...client.json_payloads import build_named_call
 from ...client.task_verbs import check_signature
 from ...operations import schedules as operations
+from ...operations.problems import INVALID_ARGUMENTS, UNKNOWN_NAME, UNKNOWN_WORKFLOW
 from ...operations.schedules import ScheduleListAnswer, ScheduleRequest, ScheduleVerbAnswer
 from ..calls import Call
 from ..operation_routes import add_operations_of, add_payloads, build_verb_example
 from ..parameters import OfApp, ScheduleName
-from ..problems import INVALID_ARGUMENTS, UNKNOWN_NAME, UNKNOWN_WORKFLOW
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 

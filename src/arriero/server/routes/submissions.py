@@ -18,12 +18,8 @@ from ...model.answers import Submitted
 from ...model.commands import Submit
 from ...model.failures import choose_public_text, read_task_failure
 from ...model.trace_context import parse_headers
-from ...store.contract import Ended
-from ..calls import Call, HttpCall
-from ..parameters import IdempotencyKey, Prefer, Preferences, read_preferences, write_id
-from ..problems import (
+from ...operations.problems import (
     CONVOY_REFUSES,
-    IDEMPOTENCY_KEY_INVALID,
     INVALID_ARGUMENTS,
     INVALID_REQUEST,
     OUTCOME_UNKNOWN,
@@ -31,11 +27,12 @@ from ..problems import (
     TASK_EXISTS,
     TOO_MANY_OPEN_TASKS,
     UNKNOWN_WORKFLOW,
-    Problem,
     ProblemDocument,
-    build_problem,
-    build_problem_document,
 )
+from ...store.contract import Ended
+from ..calls import Call, HttpCall
+from ..parameters import IdempotencyKey, Prefer, Preferences, read_preferences, write_id
+from ..problems import IDEMPOTENCY_KEY_INVALID, Problem, build_problem, build_problem_document
 from ..request_body import run_on_text
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope

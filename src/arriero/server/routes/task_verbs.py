@@ -30,12 +30,12 @@ from ...events import read_events_to_show
 from ...events.task import OperatorAction
 from ...model import NUMBER_MAX, Instant, Loaded, TaskRow, Verb
 from ...model.verb_rules import VERBS, VerbArguments
+from ...operations.problems import APPROVAL_NEEDED, INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADABLE, VERB_REFUSED
 from ...payloads.codec import check_id
 from ...store.state_store import StateStore
 from ..calls import Call, HttpCall, narrow_filter
 from ..cursors import CURSOR_INVALID, load_page, open_cursors, write_position
 from ..parameters import LIMIT_MAX, TaskId
-from ..problems import APPROVAL_NEEDED, INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADABLE, VERB_REFUSED
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope, may_list_tokens
 

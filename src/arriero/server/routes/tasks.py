@@ -28,13 +28,13 @@ from ...explain.available_actions import AvailableAction
 from ...explain.past import IncarnationStart, Timeline
 from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
 from ...model.instants import as_datetime
+from ...operations.problems import TASK_UNKNOWN
 from ...payloads.codec import check_id
 from ...store.contract import Ended
 from ..calls import Call, HttpCall, narrow_filter
 from ..cursors import CURSOR_INVALID, Order, load_page, open_cursors, write_position
 from ..operation_routes import QueryReader
 from ..parameters import LIMIT, WAIT_SECONDS_MAX, Cursor, Limit, TaskId, write_id
-from ..problems import TASK_UNKNOWN
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 from .submissions import build_end, wait_until_ended

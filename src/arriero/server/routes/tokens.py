@@ -5,9 +5,9 @@ from msgspec.structs import asdict
 
 from ...client.tokens import CreatedToken
 from ...operations import tokens as operations
+from ...operations.problems import INVALID_REQUEST
 from ..calls import Call
 from ..operation_routes import add_operations_of
-from ..problems import INVALID_REQUEST
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 
