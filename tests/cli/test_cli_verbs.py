@@ -328,10 +328,12 @@ def test_a_verb_that_no_task_of_the_filter_allows_is_one_line_and_an_exit_code(t
     before = history(troubled)
     refused = troubled("task", "cancel", "--workflow", "fulfil", *WHY, *more)
     assert (refused.exit_code, refused.stdout) == (3, "")
-    assert refused.stderr == (
-        "arriero: there is nothing to cancel among what fits --workflow fulfil: 3 tasks left out (1 error, 1 compensated,"
-        " 1 processed); cancel is for tasks that are pending, processing\n"
+    says = (
+        "there is nothing to cancel among what fits --workflow fulfil: 3 tasks left out (1 error, 1 compensated,"
+        " 1 processed); cancel is for tasks that are pending, processing"
     )
+    line = json.loads(refused.stderr)["detail"] + "\n" if "--json" in more else refused.stderr.removeprefix("arriero: ")
+    assert line == says + "\n"
     assert history(troubled) == before
 
 
