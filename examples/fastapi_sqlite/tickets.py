@@ -47,7 +47,4 @@ async def book(booking: str) -> str:
 
 STORE = os.environ.get("TICKETS_STORE", "sqlite:///tickets.db")
 
-
-def box_office() -> App:
-    """An App serves one event loop, so a program with sync endpoints makes a second one for them."""
-    return App("tickets", agents=[bank, hall], workflows=[book], store=STORE)
+app = App("tickets", agents=[bank, hall], workflows=[book], store=STORE)

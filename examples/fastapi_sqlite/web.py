@@ -12,10 +12,7 @@ from fastapi import FastAPI, HTTPException
 
 import arriero
 from arriero import TaskCompensated, TaskFailed, UnknownTask
-from examples.fastapi_sqlite.tickets import book, box_office
-
-app = box_office()  # for the event loop: it runs the tasks and takes what async endpoints submit
-threads = box_office().sync  # for sync endpoints, which FastAPI runs in threads
+from examples.fastapi_sqlite.tickets import app, book
 
 
 @asynccontextmanager
@@ -42,7 +39,7 @@ def place_in_a_thread(booking: str) -> dict[str, str]:
     with closing(arriero.connect(app.store)) as connection, connection:
         connection.execute("BEGIN IMMEDIATE")  # waits for its turn in this thread
         connection.execute("INSERT INTO bookings VALUES (?)", (booking,))
-        task = threads.submit(book(booking), task_id=booking, connection=connection)
+        task = app.sync.submit(book(booking), task_id=booking, connection=connection)
     return {"task": task.id}
 
 

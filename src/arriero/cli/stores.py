@@ -11,11 +11,11 @@ from typing import Any
 
 from ..client.app import App
 from ..client.row_shapes import to_datetime
-from ..config import DEFAULT, MEMORY, Configuration, load_configuration
+from ..config import DEFAULT, Configuration, load_configuration
 from ..errors import ArrieroError, InvalidInput
 from ..events import Event, HistoryNames, UnreadableEvent, describe_event, read_events_to_show
 from ..model import HistoryRow
-from ..store import existing_store, open_store
+from ..store import MEMORY, existing_store, open_store
 from ..store.state_store import StateStore
 from .output import format_time
 

@@ -14,8 +14,7 @@ from ..model import STEP_PREFIX
 from ..model.policies import Duration, check_type
 from ..payloads import codec
 from ..runtime.code import Code
-from .client import Client
-from .running import run_configured
+from .client import Client, run_configured
 from .session import Session
 
 if TYPE_CHECKING:
@@ -247,7 +246,7 @@ class App(Client):
     @property
     def store(self) -> str:
         """URL of the store it is open on, with its absolute path; for ``arriero.connect``. Raises InvalidInput."""
-        return self.session.store.url
+        return self.session.url
 
     @property
     def sync(self) -> "SyncApp":

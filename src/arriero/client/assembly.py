@@ -13,7 +13,6 @@ from ..declare.limits import encode_policies
 from ..declare.providers import Groups, group_agents
 from ..declare.steps import Agent
 from ..declare.workflows import Workflow
-from ..errors import InvalidInput
 from ..model.processes import ProcessAbout
 from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from ..runtime.alerts import Alerting
@@ -46,8 +45,7 @@ async def run_node(
         agents: those to host.
         drain: on leaving, let attempts under way end.
     """
-    if session.node is not None:
-        raise InvalidInput(f"App {session.app} is running already in this process")
+    session.openings.refuse_second_run()
     await session.open(store)
     try:
         node = _make_node(session, roles, agents, configuration)
@@ -86,7 +84,7 @@ def _make_node(
             ports=ports,
             settings=session.settings or configuration.node_settings(),
             roles=roles,
-            on_end=lambda task, run: session.waiting.settle_ended(task, run.loaded),
+            on_end=lambda task, run: session.settle_ended(task, run.loaded),
             substitutes=session.substitutes,
             about=about,
             app=session.app,

@@ -10,13 +10,16 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from ..errors import InvalidInput
 from ..runtime.shutdown import CANCELLED_SECONDS_MAX
 from ..system.loops import drop_silently
 from .replies import Replies
 from .session import Session
+
+if TYPE_CHECKING:
+    from ..store.state_store import StateStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,19 +41,19 @@ class BackgroundLoop:
         self.calls: set[Future[Any]] = set()  # under way
         self.entered: list[AbstractAsyncContextManager[Any]] = []
         self._leaving: set[asyncio.Task[Any] | None] = set()
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self._closed = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
+        asyncio.set_event_loop(self.loop)
         try:
-            self._loop.run_until_complete(self._closed.wait())
-            self._loop.run_until_complete(self._end())
+            self.loop.run_until_complete(self._closed.wait())
+            self.loop.run_until_complete(self._end())
         finally:
             asyncio.set_event_loop(None)
-            self._loop.close()
+            self.loop.close()
 
     async def _end(self) -> None:
         """End the loop as ``asyncio.Runner`` does, but without waiting forever for tasks that swallow their cancellation."""
@@ -61,12 +64,12 @@ class BackgroundLoop:
             _, left = await asyncio.wait(left, timeout=CANCELLED_SECONDS_MAX)
         for task in left:
             drop_silently(task)  # it was told of when it was left behind
-        await self._loop.shutdown_asyncgens()
-        await self._loop.shutdown_default_executor()
+        await self.loop.shutdown_asyncgens()
+        await self.loop.shutdown_default_executor()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the loop."""
-        call = asyncio.run_coroutine_threadsafe(work, self._loop)
+        call = asyncio.run_coroutine_threadsafe(work, self.loop)
         self.calls.add(call)
         call.add_done_callback(self.calls.discard)
         return call
@@ -102,7 +105,7 @@ class BackgroundLoop:
         try:
             self.begin(self._leave_all()).result(limit)
         finally:
-            self._loop.call_soon_threadsafe(self._closed.set)
+            self.loop.call_soon_threadsafe(self._closed.set)
             self._thread.join(limit)
 
 
@@ -122,11 +125,11 @@ class BackgroundSession:
             call = self._open_loop().begin(function(*args, **kwargs))
         return self._wait_for_result(call)
 
-    def open(self) -> None:
-        """Open the App for work in the calling thread. Raises as a call does."""
+    def open(self) -> "StateStore":
+        """Open the App for work in the calling thread. Returns its store. Raises as a call does."""
         self._refuse_on_a_loop()
         with _lock:
-            self._open_loop()
+            return self.session.openings.find(self._open_loop().loop).find_store()
 
     def _refuse_on_a_loop(self) -> None:
         try:
@@ -186,10 +189,10 @@ class BackgroundSession:
 
     def release(self, limit: float, *, drain: bool) -> None:
         """Close if no call is under way after the limit; if roles run, only with ``drain``. Under the lock."""
-        loop, session = self._find_own_loop(), self.session
-        if loop is None or (session.is_open and session.store.url == "memory://"):
+        loop = self._find_own_loop()
+        if loop is None or self.session.openings.find(loop.loop).is_in_memory:
             return
-        runs = any(manager is not session for manager in loop.entered)
+        runs = any(manager is not self.session for manager in loop.entered)
         if drain if runs else not concurrent.futures.wait(loop.calls, limit).not_done:
             self._close(CLOSE_SECONDS)
 
@@ -211,21 +214,11 @@ class BackgroundSession:
 
     def _ensure_loop(self) -> BackgroundLoop:
         """The background thread; a new one, if there is none. Under the lock."""
-        app = self.session.app
-        if self._loop is None:
-            if self.session.users:
-                raise InvalidInput(
-                    f"App {app} is open on an event loop already, and it serves one: await it there, or make "
-                    "a second App for app.sync"
-                )
-            self._loop = BackgroundLoop(f"arriero-sync-{app}")
+        loop = self._find_own_loop()
+        if loop is None:
+            loop = self._loop = BackgroundLoop(f"arriero-sync-{self.session.app}")
             _open.add(self)
-        elif self._find_own_loop() is None:
-            raise InvalidInput(
-                f"App {app} was open when this process was forked, and SQLite forbids to go on with that: fork "
-                "before app.sync.running() and while no call waits, or start processes by spawn"
-            )
-        return self._loop
+        return loop
 
     def _close(self, limit: float | None = None) -> None:
         """End the background thread. Under the lock."""

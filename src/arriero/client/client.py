@@ -2,14 +2,17 @@
 
 import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from ..declare.steps import StepCall
+from ..declare.steps import Agent, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
+from ..errors import InvalidInput
 from ..model.policies import Duration, check_seconds
 from ..payloads import codec
 from ..runtime.code import Code
+from ..store import open_store
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
 from .external_transaction import submit_joined
 from .ledger import Entry, Ledger, LedgerSubmission
@@ -32,6 +35,33 @@ if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from .tokens import Tokens
 
 R = TypeVar("R")
+
+
+def run_configured(
+    session: Session,
+    store: str | None,
+    roles: Iterable[str] | None,
+    agents: Iterable[str] | None,
+    lost_processes_max: int | None,
+) -> AbstractAsyncContextManager[None]:
+    """Run an App as ``App.running`` describes it. Raises InvalidInput at once - a setting that cannot be used."""
+    from .assembly import run_node  # only who runs an App pays for loading the runtime
+
+    chosen = None if roles is None else tuple(roles)
+    configuration = session.configure(store=store, roles=chosen, lost_processes_max=lost_processes_max)
+    opened, hosted = open_store(configuration.store), _list_hosted(session, agents)
+    return run_node(session, opened, frozenset(configuration.roles), hosted, configuration)
+
+
+def _list_hosted(session: Session, names: Iterable[str] | None) -> tuple[Agent, ...]:
+    if names is None:
+        return session.agents
+    by_name = {agent.name: agent for agent in session.agents}
+    wanted = list(names)
+    for name in wanted:
+        if name not in by_name:
+            raise InvalidInput(f"Agent {name!r} is not in App {session.app}; it has {', '.join(by_name) or 'none'}")
+    return tuple(by_name[name] for name in wanted)
 
 
 class Client:

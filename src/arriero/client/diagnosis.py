@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ..config import MEMORY, load_configuration
+from ..config import load_configuration
 from ..core.alert_groups import summarize_groups
 from ..core.alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from ..core.apps import follow_renames
@@ -39,7 +39,7 @@ from ..explain.outages import diagnose_attempts
 from ..explain.schedules import diagnose_schedules
 from ..model import AlertRow, Instant
 from ..runtime.settings import HTTP
-from ..store import open_store
+from ..store import MEMORY, open_store
 from ..store.contract import ConvoyLoaded, Survey
 from ..store.engine.batch import STORE_STREAM
 from ..store.quarantine import UNREADABLE

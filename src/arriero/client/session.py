@@ -2,18 +2,19 @@
 
 import asyncio
 import copy
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from ..core.deduplication import answer_known_id
 from ..core.lease import is_alive, read_process_about
+from ..core.undo import list_open_compensations
 from ..declare.steps import Agent
 from ..errors import InvalidInput, OutcomeUnknown, StoreError
-from ..model import NOT_SAID, Loaded, TailRow, later
+from ..model import NOT_SAID, Loaded, TailRow, TaskRow, later
 from ..model.answers import Answer, Refusal, Submitted
 from ..model.commands import CommandOfPerson, Operate, OperateAgent, Submit
 from ..runtime import crash_points
@@ -26,7 +27,8 @@ from ..runtime.shutdown import finish
 from ..runtime.submissions import Submissions
 from ..store import open_store
 from ..store.committer import CommitCounts, apply_patiently
-from ..store.contract import Busy, Unanswered, Unwritten
+from ..store.contract import Busy, Ended, Unanswered, Unwritten
+from .openings import Opening, Openings
 from .replies import Acknowledger
 from .task_view import TaskViews
 
@@ -60,10 +62,26 @@ class _ReadUntilOpen(Generic[T]):
         return self._choose(session.read_declared())
 
 
+class _OfOpening(Generic[T]):
+    """An attribute of the App as it is open on the running event loop."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, session: "Session", owner: type) -> T:
+        openings = session.openings
+        opening = openings.by_loop.get(asyncio._get_running_loop()) or openings.find()
+        return getattr(opening, self._name)  # type: ignore[no-any-return]  # as it is declared in the Session
+
+    def __set__(self, session: "Session", value: T) -> None:
+        setattr(session.openings.find(), self._name, value)
+
+
 class Session:
     """An App's access to its state store. The App, its handles and ``app.sync`` share one.
 
-    Several may open it, one after the other or at once, on one event loop; it is closed when the last one has left.
+    Several may open it, one after the other or together, each on an event loop of its choice. Every event loop has an opening
+    of its own, which is closed when its last user has left. All openings are on the same store.
 
     Args:
         app: the App's name.
@@ -74,37 +92,29 @@ class Session:
 
     agents = _ReadUntilOpen(lambda declared: declared[0])  # whose steps the App's workflows await
     codes = _ReadUntilOpen(lambda declared: declared[1])  # what the App runs, by the name in a task's row
+    node: "_OfOpening[Node | None]" = _OfOpening("node")
+    draining_node: "_OfOpening[Node | None]" = _OfOpening("draining_node")
+    waiting = _OfOpening[ResultWaiters]("waiting")
+    _store: "_OfOpening[StateStore | None]" = _OfOpening("store")
 
     def __init__(self, app: str, declared: ReadDeclared, given_store: str | None) -> None:
         self.app = app
         self.read_declared = declared
-        self.users = 0
         self.given_store = given_store
-        self.ports: Ports = SystemPorts()
         self.settings: Settings | None = None  # set by tests; else as configured
         self.substitutes: Substitutes | None = None
         self.on_alert: list[Callable[[Alert], Any]] = []
         self.schedules: dict[str, ScheduleDeclaration] = {}  # that the App's code declares, by name
         self.tracing: TracingOptions | None = None  # set by App.trace
         self.cap: OpenTaskCap | None = None  # on what is submitted through it; set for a request of the HTTP API
-        self.node: Node | None = None  # while the App runs in this process
-        self.draining_node: Node | None = None  # while it ends: it takes nothing new, and programs still report to it
         self.mutex_durations: dict[str, float | None] = {}  # seconds, by name of the lease
         self.http_requests: Counter[tuple[str, int]] = Counter()  # that the HTTP API answered, by operation and status
         self.http_problems: Counter[str] = Counter()  # its refusals and failures, by code
         self.commit_counts = CommitCounts()  # of what runs in this process, and of its submissions
         self.submission_counts = CommitCounts()
-        self.waiting = ResultWaiters(
-            lambda: self.store,
-            lambda: self.ports,
-            lambda number: self.node is not None and self.node.is_driving(number),
-        )
-        self._submissions: Submissions | None = None  # made for the first one: who only looks or acts needs none
-        self._loop: asyncio.AbstractEventLoop | None = None  # the one it is open on
-        self._store: StateStore | None = None
-        self._views: TaskViews | None = None
-        self._acknowledger: Acknowledger | None = None
         self.configuration: Configuration | None = None  # as they were read last
+        self.ports: Ports = SystemPorts()  # for all event loops
+        self.openings = Openings(app, lambda: self.ports)
 
     # --- opening and closing
     def configure(self, **flags: Any) -> "Configuration":
@@ -115,107 +125,152 @@ class Session:
         return self.configuration
 
     @property
+    def users(self) -> int:
+        """Number of users that have it open, on all event loops."""
+        return sum(opening.users for opening in self.openings.list_all())
+
+    @property
     def is_open(self) -> bool:
-        """Returns True if it has a store."""
+        """Returns True if it has a store on the running event loop."""
         return self._store is not None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that it is open on; None: it is not open."""
-        return self._loop if self.is_open else None
+        """An event loop that it is open on, the running one first; None: it is not open."""
+        return (self.openings.find() if self.is_open else self.openings.find_any()).loop
 
     @property
     def store(self) -> "StateStore":
-        """The open store. Raises InvalidInput."""
-        if self._store is None:
+        """The store that is open on the running event loop. Raises InvalidInput."""
+        opening = self.openings.by_loop.get(asyncio._get_running_loop()) or self.openings.find()
+        store = opening.store
+        if store is None:
+            here = " on this event loop" if self.users else ""
             raise InvalidInput(
-                f"App {self.app} is not open: use `async with app:` or `async with app.running():` around it"
+                f"App {self.app} is not open{here}: use `async with app:` or `async with app.running():` around it"
             )
-        return self._store
+        return store
+
+    @property
+    def url(self) -> str:
+        """The store's URL as it may be shown. Raises InvalidInput - the App is open on no event loop."""
+        target = self.openings.find_any().target
+        return self.store.url if target is None else target.url
 
     @property
     def views(self) -> TaskViews:
         """Makes views of the store's tasks. Raises InvalidInput - the App is not open."""
-        if self._views is None:
-            self._views = TaskViews(self.store, self.codes, self.app)
-        return self._views
+        opening, store = self.openings.find(), self.store
+        if opening.views is None:
+            opening.views = TaskViews(store, self.codes, self.app)
+        return opening.views
 
     @property
     def submissions(self) -> Submissions | None:
         """Sends submissions to the store; None: the App is not open."""
-        if self._submissions is None and self._store is not None:
-            self._submissions = Submissions(self._store, self.ports, lambda: self.node, self.submission_counts)
-        return self._submissions
+        opening = self.openings.find()
+        if opening.submissions is None and opening.store is not None:
+            opening.submissions = Submissions(opening.store, self.ports, lambda: opening.node, self.submission_counts)
+        return opening.submissions
+
+    def __copy__(self) -> "Session":
+        """Copy it as it is open on the running event loop. What is changed in the copy is not changed in the original."""
+        copied = object.__new__(Session)
+        vars(copied).update(vars(self), openings=copy.copy(self.openings))
+        return copied
 
     def narrow(self, store: "StateStore", codes: Mapping[str, Code], cap: "OpenTaskCap | None") -> "Session":
         """Return this open session as one sees it who reaches only a part of its store and code, or whose open tasks are capped."""
         _ = self.submissions  # both have the same ones
         narrowed = copy.copy(self)
-        vars(narrowed).update(codes=codes, _store=store, _views=None, cap=cap)
+        opening = narrowed.openings.find()
+        opening.store, opening.views = store, None
+        vars(narrowed).update(codes=codes, cap=cap)
         return narrowed
 
     def count_submissions_waiting(self) -> int:
-        """Count the submissions that have no answer yet."""
-        return 0 if self._submissions is None else self._submissions.count_waiting()
+        """Count the submissions of this process that have no answer yet."""
+        all_submissions = [opening.submissions for opening in self.openings.list_all()]
+        return sum(submissions.count_waiting() for submissions in all_submissions if submissions is not None)
 
     @property
     def acknowledger(self) -> Acknowledger:
         """Writes acknowledgements of replies. Raises InvalidInput - the App is not open."""
-        if self._acknowledger is None:
-            self._acknowledger = Acknowledger(self.store, self.ports)
-        return self._acknowledger
+        opening, store = self.openings.find(), self.store
+        if opening.acknowledger is None:
+            opening.acknowledger = Acknowledger(store, self.ports)
+        return opening.acknowledger
 
     async def open(self, store: "StateStore") -> None:
-        """Open the store, or join those who have it open. Raises InvalidInput, StoreError, SchemaOutdated."""
-        loop = asyncio.get_running_loop()
-        if self.users and self._loop is not loop:
-            raise InvalidInput(
-                f"App {self.app} is open on another event loop (app.sync has one of its own): use one of the two, or a"
-                " second App"
-            )
-        if self.users == 0:
-            declared = self.read_declared(opening=True)
-            crash_points.read_environment()
-            self._loop = loop
-            store.on_wake_up(self.waiting.look)
-            await store.open()
-            self._store = store
-            vars(self)["agents"], vars(self)["codes"] = declared
-        elif self._store is not None and store.url != self._store.url:
-            raise InvalidInput(f"App {self.app} is open on {self._store.url}; close it before opening {store.url}")
-        self.users += 1
+        """Open the store on the running event loop, or join those who have it open there.
+
+        Raises: InvalidInput - the App is open on another store, or was open when the process was forked; StoreError,
+            SchemaOutdated.
+        """
+        openings, loop = self.openings, asyncio.get_running_loop()
+        opening = openings.by_loop.get(loop)
+        if opening is None or opening.users == 0:  # 0: it is being closed
+            if openings.by_loop:
+                openings.refuse_inherited()
+            if not openings.by_loop:
+                declared = self.read_declared(opening=True)
+                crash_points.read_environment()
+                vars(self)["agents"], vars(self)["codes"] = declared
+            try:
+                opening = openings.spare.pop()
+            except IndexError:
+                opening = Opening(lambda: self.ports)
+            opening.process, opening.loop = os.getpid(), loop
+            opening.target, opening.configuration = store, self.configuration
+            openings.by_loop[loop] = opening
+        opening.users += 1
+        try:
+            if store is not opening.target or len(openings.by_loop) > 1:
+                openings.refuse_other_store(opening, store)
+            async with opening.turn:
+                if opening.store is None:  # else another user has opened it meanwhile
+                    store.on_wake_up(opening.waiting.look)
+                    await store.open()
+                    opening.store = opening.target = store
+        except BaseException:
+            opening.users -= 1
+            if not opening.users:
+                self._give_back(opening)
+            raise
+
+    def _give_back(self, opening: Opening) -> None:
+        """Give an opening back, whose successor on the same event loop may be there already."""
+        openings = self.openings
+        if openings.by_loop.get(opening.loop) is opening:
+            del openings.by_loop[opening.loop]
+        opening.loop = opening.target = opening.configuration = opening.store = None
+        opening.views = opening.submissions = opening.acknowledger = None
+        opening.turn = asyncio.Lock()  # the next opening may be on another event loop
+        if opening is openings.first:
+            openings.spare.append(opening)
+        if not openings.by_loop:
+            for name in ("agents", "codes"):
+                vars(self).pop(name, None)
+            if isinstance(self.ports, SystemPorts):
+                self.ports.close()
 
     async def close(self) -> None:
-        """Close the App when its last user leaves. If cancelled, it sends nothing more, but threads end and waiters get an answer."""
-        self.users -= 1
-        if self.users == 0:
-            await finish(self._close_all(), hurry=self._hurry)
+        """Close the App on this event loop when its last user there leaves.
 
-    def _hurry(self) -> None:
-        if self._submissions is not None:
-            self._submissions.hurry()
-
-    async def _close_all(self) -> None:
-        """Close all parts, even if one of them raises."""
-        assert self._store is not None
-        async with AsyncExitStack() as stack:  # the last one first
-            if isinstance(self.ports, SystemPorts):
-                stack.callback(self.ports.close)
-            stack.push_async_callback(self._store.close)
-            stack.callback(self._forget)
-            if self._acknowledger is not None:
-                stack.push_async_callback(self._acknowledger.close)
-            stack.push_async_callback(self.waiting.close)
-            if self._submissions is not None:
-                stack.push_async_callback(self._submissions.close)
-
-    def _forget(self) -> None:
-        self._store = self._views = self._submissions = self._acknowledger = None
-        del vars(self)["agents"], vars(self)["codes"]
+        If cancelled, it sends nothing more, but threads end and waiters get an answer.
+        """
+        opening = self.openings.by_loop[asyncio.get_running_loop()]
+        opening.users -= 1
+        if opening.users == 0:
+            await finish(opening.close(self._give_back), hurry=opening.hurry)
 
     async def __aenter__(self) -> "Session":
-        """Open the configured store. Raises StoreError, SchemaOutdated, InvalidInput."""
-        await self.open(open_store(self.configure().store))
+        """Open the configured store, or the one that it is open on. Raises StoreError, SchemaOutdated, InvalidInput."""
+        opening = self.openings.find_any()
+        url = self.configure().store if opening.target is None else opening.target.url
+        if opening.configuration is not None and not url.startswith("sqlite:"):
+            url = opening.configuration.store  # with its password
+        await self.open(open_store(url))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -228,12 +283,16 @@ class Session:
         Raises: OutcomeUnknown - nobody can tell; StoreError - the task is not there.
         """
         store = self.store
-        if self._submissions is None and self.users == 0:
+        opening = self.openings.by_loop.get(asyncio._get_running_loop()) or self.openings.find()
+        if opening.submissions is None and opening.loop is not None and opening.users == 0:
             await refuse_later()  # it is being closed
-        submissions = self.submissions
+        submissions = opening.submissions or self.submissions
         assert submissions is not None
         try:
-            return await submissions.ask(command)
+            answer = await submissions.ask(command)
+            if opening.node is None:
+                self.hint()
+            return answer
         except Unanswered as error:
             raise OutcomeUnknown(command.task_id) from error
         except (Unwritten, Busy):
@@ -266,20 +325,31 @@ class Session:
         return replace(command, persons=persons, approved_since=since)
 
     def hint(self) -> None:
-        """Let the Scheduler of this process, if there is one, claim tasks now."""
-        if self.node is not None:
-            self.node.hint()
+        """Let the Schedulers of this process claim tasks now."""
+        openings = self.openings
+        here = openings.by_loop.get(asyncio._get_running_loop()) or openings.find()
+        for opening in dict.fromkeys([here, *openings.by_loop.values()]):
+            if opening.node is not None:
+                opening.run(opening.node.hint)
+
+    def settle_ended(self, task: TaskRow, loaded: Loaded) -> None:
+        """Tell those who wait for a task, on any event loop, that it has ended in this process."""
+        for opening in self.openings.list_here_and_elsewhere():
+            if opening.waiting.is_awaited(task.task_no):
+                opening.run(opening.waiting.settle, Ended(task, list_open_compensations(loaded.steps)))
 
     async def describe_missing_scheduler(self, *, of: str | None = None) -> str:
         """Build the sentence that no Scheduler is alive on the store; empty if one is. ``of``: one of this App."""
-        if self.node is not None:
+        store, openings = self.store, self.openings
+        here = openings.by_loop.get(asyncio._get_running_loop()) or openings.find()
+        if here.node is not None:
             return ""
-        now, processes = await self.store.known_processes()
+        now, processes = await store.known_processes()
         alive = [read_process_about(process).app for process in processes if is_alive(process, "scheduler", now)]
         if alive if of is None else any(app in (NOT_SAID, of) for app in alive):
             return ""
         whose = "" if of is None or not alive else f" of App {of!r}"
-        return f"no Scheduler{whose} is alive on the store {self.store.url}: run the App there (arriero run MODULE:APP)"
+        return f"no Scheduler{whose} is alive on the store {store.url}: run the App there (arriero run MODULE:APP)"
 
 
 def _find_named_tail(found: Loaded, command: Submit) -> TailRow | None:

@@ -19,12 +19,11 @@ from ..model.policies import Duration, check_seconds
 from .agents import AgentHandle
 from .alerts import check_alert_state, list_alerts
 from .background import BackgroundReading, BackgroundSession
-from .client import Client
+from .client import Client, run_configured
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
 from .external_transaction import submit_joined
 from .ledger_handle import LedgerHandle
 from .replies import Status
-from .running import run_configured
 from .schedules import Schedules
 from .submission import SubmitOptions, accept, build_submission
 from .task import Task
@@ -85,10 +84,9 @@ def _build_submitting_method(
         background = self._background
         if connection is None:
             return SyncTask(background, background.call(self._to.submit, call, **options))
-        background.open()
-        session = background.session
+        store, session = background.open(), background.session
         command = build_submission(session, call, SubmitOptions(**options))
-        joined = submit_joined(session.store, command, connection, on_loop=False)
+        joined = submit_joined(store, command, connection, on_loop=False)
         if isinstance(joined, Coroutine):
             joined.close()
             raise InvalidInput("submit(connection=): this is an async connection; await App.submit with it")
@@ -263,13 +261,14 @@ class SyncConvoy(_Mirror):
 class SyncApp(_Mirror):
     """The front of one App for code without an event loop; ``App.sync`` makes it.
 
-    Many threads may call at once. The first call starts the background thread and opens the App in it as a client. It is
-    closed at the interpreter's exit, and when the last ``with app.sync:`` or ``with app.sync.running():`` is left; the
-    next call opens it again. A fork finds it closed, and parent and child open it anew, unless roles run or a call
-    waits: then the child's calls are refused. Connections of your own to the file must be closed before a fork.
+    Many threads may call at the same time, also while the App is open on an event loop. The first call starts the background
+    thread and opens the App in it as a client, with connections of its own. It is closed at the interpreter's exit, and when
+    the last ``with app.sync:`` or ``with app.sync.running():`` is left; the next call opens it again. Before a fork it is
+    closed, and parent and child open it again. If roles run, a call waits or the App is open on an event loop, the child's
+    calls are refused. Close your own connections to the file before a fork.
 
-    Raises, from every call: what the same call of App raises; InvalidInput - called on an event loop, the App is open on
-    another one, its opening was inherited through a fork, or the front was closed while the call waited.
+    Raises, from every call: what the same call of App raises; InvalidInput - called on an event loop, the App was open when
+    the process was forked, or the front was closed while the call waited.
     """
 
     def __init__(self, app: Client) -> None:

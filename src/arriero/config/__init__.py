@@ -14,6 +14,7 @@ from ..errors import InvalidInput
 from ..model import Verb
 from ..runtime import crash_points
 from ..runtime.settings import DEFAULT_ROLES, Settings
+from ..store import MEMORY
 from .http import TABLE as HTTP_TABLE
 from .http import HttpSettings
 from .trust import refuse_untrusted
@@ -41,7 +42,6 @@ PREFIX = "ARRIERO_"
 NOT_SETTINGS = (crash_points.VARIABLE,)  # ours, for tests of crashes; no place but the environment may turn it on
 DEFAULT, OF_APP = "default", "App(store=)"
 DEFAULT_STORE = "sqlite:///arriero.db"
-MEMORY = "memory://"
 SQLITE = "sqlite:///"
 NODE = Settings()
 DAY = 86_400.0

@@ -145,6 +145,10 @@ class Lease(ABC):
     async def connect(self) -> LeaseConnection:
         """Open a connection for the running event loop. Raises LeaseUnavailable, LeaseRefused."""
 
+    def bind(self) -> "Lease":
+        """Return the lease for use on other event loops as well. Called on the one that does the work. Raises InvalidInput."""
+        return self
+
     def is_outage(self, error: BaseException) -> bool:
         """Returns True if work failed because the server of this lease was away, which is no fault of the work."""
         return False

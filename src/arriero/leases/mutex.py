@@ -244,7 +244,7 @@ class _Term:
         self._error: BaseException | None = None
         self.met_outage = False  # the work failed because the server of its lease was away
         self._keeper = LeaseKeeper(
-            mutex.lease,
+            mutex.lease.bind(),
             ports.new_instance(),
             mutex.settings,
             ports.clock,

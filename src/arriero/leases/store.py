@@ -56,6 +56,12 @@ class StoreLease(Lease):
             await store.open()
         return StoreLeaseConnection(store, self.name, store.close)
 
+    def bind(self) -> "StoreLease":
+        if not self._is_shared:
+            return self
+        store = self.get_store()
+        return StoreLease(lambda: store, self.name, is_shared=True)
+
     def is_outage(self, error: BaseException) -> bool:
         return any(map(_is_lost_connection, list_causes(error)))
 

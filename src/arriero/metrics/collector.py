@@ -96,7 +96,8 @@ ENDED_STATES = ("processed", "compensated", "error")
 def build_process_metrics(session: Session) -> Iterator[tuple[Family, Values]]:
     """Build what this process says of itself, also while its App is not open or the store is silent."""
     counts = {"engine": session.commit_counts, "submissions": session.submission_counts}
-    node = None if session.node is None else session.node.session
+    found = session.openings.find_any().node  # a monitor may ask on another event loop than the one that it runs on
+    node = None if found is None else found.session
     yield names.PROCESS, [((session.app, __version__), 1)]
     yield names.RUNNING, [((), 0 if node is None or node.lost.is_set() else 1)]
     yield names.COMMIT_COMMANDS, [((kind,), _build_sizes(of)) for kind, of in counts.items()]

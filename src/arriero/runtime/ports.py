@@ -231,8 +231,10 @@ class SystemPorts:
         return f"{time_ns() // 1000:013x}{self.random.getrandbits(40):010x}"
 
     async def run_in_thread(self, pool: str, size: int, function: Callable[[], T], on_done: Callable[[], None]) -> T:
-        if pool not in self._pools:
-            self._pools[pool] = ThreadPoolExecutor(size, thread_name_prefix=f"arriero-{pool}")
+        executor = self._pools.get(pool)
+        if executor is None:  # of two event loops that come first, both get the same one
+            executor = ThreadPoolExecutor(size, thread_name_prefix=f"arriero-{pool}")
+            executor = self._pools.setdefault(pool, executor)
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
         is_wanted = True
@@ -248,7 +250,7 @@ class SystemPorts:
                 return None, error
 
         try:
-            future = self._pools[pool].submit(run)
+            future = executor.submit(run)
         except BaseException:  # no thread could be started, but the pool may keep the function for the next one
             is_wanted = False
             on_done()
@@ -296,6 +298,6 @@ class SystemPorts:
 
     def close(self) -> None:
         """Let go of the thread pools without waiting for functions that outlived their deadline."""
-        for pool in self._pools.values():
+        pools, self._pools = self._pools, {}  # in one step: another event loop may ask for a pool
+        for pool in pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
-        self._pools.clear()

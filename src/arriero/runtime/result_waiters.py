@@ -1,4 +1,4 @@
-"""Waiters for the end of tasks: told at once by this process's own Scheduler, else by polling the store."""
+"""Waiters for the end of tasks: answered immediately by this process's own Scheduler, else by polling the store."""
 
 import asyncio
 from collections import defaultdict
@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..core.undo import list_open_compensations
 from ..errors import InvalidInput, StoreError, UnknownTask
-from ..model import Loaded, TaskRow
 from ..store.contract import Ended
 from ..system.loops import Loop, LoopGuard
 from .ports import Ports, ProcessClock
@@ -42,12 +40,8 @@ class ResultWaiters:
         self._new: list[int] = []
         self._all_asked = False
 
-    def settle_ended(self, task: TaskRow, loaded: Loaded) -> None:
-        """Tell the waiters of a task that ended in this process."""
-        if task.task_no in self._waiters:
-            self._settle(Ended(task, list_open_compensations(loaded.steps)))
-
-    def _settle(self, ended: Ended) -> None:
+    def settle(self, ended: Ended) -> None:
+        """Answer the waiters of a task that has ended."""
         for waiter in self._waiters.pop(ended.task.task_no, set()):
             if not waiter.done():
                 waiter.set_result(ended)
@@ -61,9 +55,9 @@ class ResultWaiters:
         """Numbers of the tasks that somebody waits for."""
         return frozenset(self._waiters)
 
-    def is_awaited(self) -> bool:
-        """Returns True if anybody waits."""
-        return bool(self._waiters)
+    def is_awaited(self, task_no: int | None = None) -> bool:
+        """Returns True if a task has waiters. ``task_no``: of the task; None: any task."""
+        return bool(self._waiters) if task_no is None else task_no in self._waiters
 
     def give_up(self, error: Exception) -> None:
         """Raise an error in all waiters."""
@@ -143,7 +137,7 @@ class ResultWaiters:
         for start in range(0, len(numbers), ASK_TASKS_MAX):
             with suppress(StoreError):  # asked again; whoever waits has a timeout of their own
                 for ended in await self._store().load_ended(numbers[start : start + ASK_TASKS_MAX]):
-                    self._settle(ended)
+                    self.settle(ended)
                     any_ended = True
         return any_ended
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # sqlite3 and the operations are loaded when a store is opene
     from .migrate import Schema
     from .state_store import StateStore
 
+MEMORY = "memory://"  # the URL of a store that dies with its process
 IN_MEMORY = ":memory:"  # what SQLite means by it; as a path it would be a file of that name
 POSTGRES = ("postgresql", "postgres")
 
@@ -24,7 +25,7 @@ def open_store(url: str) -> "StateStore":
         from .sqlite.store import SqliteStore
 
         return SqliteStore(path)
-    if url == "memory://":
+    if url == MEMORY:
         from .memory.store import MemoryStore
 
         return MemoryStore()
@@ -42,7 +43,7 @@ def existing_store(url: str) -> "StateStore":
     store = open_store(url)
     if (path := getattr(store, "path", None)) is not None:
         _refuse_absent_file(path)
-    elif url != "memory://":
+    elif url != MEMORY:
         from .postgres.migrating import refuse_absent
 
         refuse_absent(url)

@@ -15,10 +15,10 @@ from ...client.diagnosis import (
     list_steps_not_undoable,
 )
 from ...client.session import Session
-from ...config import MEMORY
 from ...errors import describe_install
 from ...explain.doctor import Finding
 from ...operations.problems import declare_problem
+from ...store import MEMORY
 from ...text.escaping import mask_url
 from ..calls import Call, HttpCall
 from ..openapi import build_openapi

@@ -1,0 +1,162 @@
+"""The openings of an App: what belongs to it on each event loop that it is open on."""
+
+import asyncio
+import copy
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InvalidInput
+from ..runtime.ports import Ports
+from ..runtime.result_waiters import ResultWaiters
+from ..runtime.submissions import Submissions
+from ..store import MEMORY
+from .replies import Acknowledger
+from .task_view import TaskViews
+
+if TYPE_CHECKING:  # only who runs an App pays for loading these
+    from ..config import Configuration
+    from ..runtime.node import Node
+    from ..store.state_store import StateStore
+
+
+class Opening:
+    """An App as it is open on one event loop: its store there, and what asks it. Each loop has its own connections."""
+
+    def __init__(self, get_ports: Callable[[], Ports]) -> None:
+        self.process = os.getpid()
+        self.users = 0
+        self.loop: asyncio.AbstractEventLoop | None = None  # None: not open
+        self.target: StateStore | None = None  # the store that is opened, or is open
+        self.configuration: Configuration | None = None  # that named the store
+        self.store: StateStore | None = None  # once it is open
+        self.node: Node | None = None  # while the App runs here
+        self.draining_node: Node | None = None  # while it ends: it takes nothing new, and programs still report to it
+        self.submissions: Submissions | None = None  # made for the first one: who only looks or acts needs none
+        self.views: TaskViews | None = None
+        self.acknowledger: Acknowledger | None = None
+        self.waiting = ResultWaiters(self.find_store, get_ports, self._is_driving)
+        self.turn = asyncio.Lock()  # of those who open it
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Returns True if its store dies with it."""
+        return self.target is not None and self.target.url == MEMORY
+
+    def find_store(self) -> "StateStore":
+        """Find the open store. Raises InvalidInput."""
+        if self.store is None:
+            raise InvalidInput("the App is not open")
+        return self.store
+
+    def _is_driving(self, number: int) -> bool:
+        return self.node is not None and self.node.is_driving(number)
+
+    def hurry(self) -> None:
+        """Send nothing more."""
+        if self.submissions is not None:
+            self.submissions.hurry()
+
+    async def close(self, forget: "Callable[[Opening], object]") -> None:
+        """Close all parts, even if one of them raises. ``forget``: called before the store is closed."""
+        assert self.store is not None
+        async with AsyncExitStack() as stack:  # the last one first
+            stack.push_async_callback(self.store.close)
+            stack.callback(forget, self)
+            if self.acknowledger is not None:
+                stack.push_async_callback(self.acknowledger.close)
+            stack.push_async_callback(self.waiting.close)
+            if self.submissions is not None:
+                stack.push_async_callback(self.submissions.close)
+
+    def run(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function on the event loop of this opening; not at all if it is closed."""
+        if self.loop is None or self.loop is asyncio._get_running_loop():
+            function(*args)
+            return
+        with suppress(RuntimeError):  # the loop was closed a moment ago
+            self.loop.call_soon_threadsafe(function, *args)
+
+
+class Openings:
+    """All openings of an App in this process. Threads call it at the same time.
+
+    No lock is held: an opening is added and removed only on its own event loop, and each change is one step of a dict or list.
+
+    Attributes:
+        by_loop: those in use.
+        first: for the event loop that opens the App while no other one has it open.
+        spare: the first one, while it is not in use.
+    """
+
+    def __init__(self, app: str, get_ports: Callable[[], Ports]) -> None:
+        self._app = app
+        self._get_ports = get_ports
+        self.first = Opening(get_ports)
+        self.spare = [self.first]
+        self.by_loop: dict[asyncio.AbstractEventLoop | None, Opening] = {}
+
+    def __copy__(self) -> "Openings":
+        """Copy the one on the running event loop."""
+        copied = Openings(self._app, self._get_ports)
+        vars(copied).update(first=copy.copy(self.find()), spare=[])
+        return copied
+
+    def find(self, loop: asyncio.AbstractEventLoop | None = None) -> Opening:
+        """Find the opening on an event loop; an unused one, if the App is not open there.
+
+        ``loop``: None: the running one; any, in a thread without one.
+        """
+        loop = loop or asyncio._get_running_loop()
+        if loop is None:
+            return self.find_any()
+        if (opening := self.by_loop.get(loop)) is not None:
+            return opening
+        return self.first if self.first.loop in (None, loop) else Opening(self._get_ports)
+
+    def find_any(self) -> Opening:
+        """Find an opening to look at from another event loop or thread: the one that runs roles, if there is one."""
+        openings = self.list_all()
+        return next((one for one in openings if one.node is not None), openings[0] if openings else self.first)
+
+    def list_all(self) -> list[Opening]:
+        """List those whose event loop was not closed."""
+        return [opening for loop, opening in list(self.by_loop.items()) if loop and not loop.is_closed()]
+
+    def list_here_and_elsewhere(self) -> list[Opening]:
+        """List the opening on the running event loop, then all others."""
+        here = self.find()
+        return [here, *(opening for opening in self.list_all() if opening is not here)]
+
+    def refuse_second_run(self) -> None:
+        """Refuse to run the App while it runs in this process, on whichever event loop. Raises InvalidInput."""
+        self.refuse_inherited()
+        if self.find_any().node is not None:
+            raise InvalidInput(f"App {self._app} is running already in this process")
+
+    def refuse_inherited(self) -> None:
+        """Refuse to work in a child process that was forked while the App was open. Raises InvalidInput.
+
+        Openings that nobody left before their event loop was closed are dropped.
+        """
+        if any(opening.process != os.getpid() for opening in list(self.by_loop.values())):
+            raise InvalidInput(
+                f"App {self._app} was open when this process was forked, and SQLite forbids to continue with that: fork"
+                " while the App is not open, or start processes by spawn"
+            )
+        for loop in [loop for loop in list(self.by_loop) if loop and loop.is_closed()]:
+            self.by_loop.pop(loop, None)  # another thread may have done it
+
+    def refuse_other_store(self, opening: Opening, store: "StateStore") -> None:
+        """Refuse an opening on another store than the App is open on. Raises InvalidInput."""
+        for other in self.list_all():
+            if other.target is not None and store.url != other.target.url:
+                raise InvalidInput(
+                    f"App {self._app} is open on {other.target.url}; close it before opening {store.url}"
+                )
+            if other is not opening and other.is_in_memory:
+                raise InvalidInput(
+                    f"App {self._app} is open on an event loop already, and a store in memory serves only that one: name a"
+                    " file, sqlite:///PATH"
+                )
