@@ -7,13 +7,16 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import click
 import pytest
 from cli_calls import SECONDS_MAX, Call
 from hypothesis import given
 from hypothesis import strategies as st
 
 from arriero import TaskFailed
-from arriero.cli.output import display_width, fold, format_table, wrap
+from arriero.cli import output
+from arriero.cli.output import STATE_MARKS, display_width, fold, format_table, print_table, print_text, wrap
+from arriero.model import StepState, TaskState
 
 LONG = "order-2026-11-23-01J9ZK3M5Q7R8S9T0V1W2X3Y4Z-customer-000042"
 words = st.lists(st.text("abcÄ日 -", min_size=1, max_size=30), max_size=20).map(" ".join)
@@ -65,6 +68,76 @@ def test_a_table_too_narrow_for_its_ids_becomes_blocks_with_whole_ids() -> None:
     ]
 
 
+def test_a_row_begins_with_its_symbol_in_a_block_too() -> None:
+    rows = [("✓", LONG, "processed"), ("!", "o-2", "held")]
+    lines = format_table(("", "id", "state"), rows, 68, lambda row, title, text: f"<{row}{text}>")
+    assert lines == ["<0✓>  id " + LONG, "  state processed", "<1!>  id o-2  state held"]
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 40 columns; the colours are not taken out of what is printed."""
+    monkeypatch.setattr(output, "terminal_width", lambda: 40)
+    monkeypatch.setattr(click, "echo", print)
+    for name in ("NO_COLOR", "LC_ALL", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def show_rows() -> None:
+    rows = [("1", "processed", "2026-11-23 17:47:13Z", "it did"), ("2", "failed", "2026-11-23 17:47:13Z", "it did not")]
+    print_table(("no", "state", "submitted", "reason"), rows, states=("processed", "failed"), optional=("submitted",))
+    print_text("task 1: processed", state="processed")
+
+
+@pytest.mark.usefixtures("wide")
+def test_on_a_terminal_states_have_a_symbol_and_a_colour_and_columns_without_room_are_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_rows()
+    assert capsys.readouterr().out.splitlines() == [
+        "   no  state      reason",
+        "\x1b[32m✓\x1b[0m  1   \x1b[32mprocessed\x1b[0m  it did",
+        "\x1b[31m✗\x1b[0m  2   \x1b[31mfailed\x1b[0m     it did not",
+        "\x1b[32m✓\x1b[0m task 1: processed",
+    ]
+
+
+@pytest.mark.usefixtures("wide")
+@pytest.mark.parametrize("variable", ["NO_COLOR=1", "TERM=dumb"])
+def test_the_environment_turns_colours_off_and_symbols_have_a_form_in_ascii(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(*variable.split("="))
+    monkeypatch.setenv("LC_ALL", "C")
+    show_rows()
+    printed = capsys.readouterr().out
+    assert printed.isascii()
+    assert printed.splitlines()[1:] == [
+        "+  1   processed  it did",
+        "x  2   failed     it did not",
+        "+ task 1: processed",
+    ]
+
+
+def test_a_pipe_gets_neither_symbols_nor_colours_and_all_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    show_rows()
+    assert capsys.readouterr().out.splitlines() == [
+        "no  state      submitted             reason",
+        "1   processed  2026-11-23 17:47:13Z  it did",
+        "2   failed     2026-11-23 17:47:13Z  it did not",
+        "task 1: processed",
+    ]
+
+
+def test_every_state_of_a_task_and_of_a_step_has_a_mark_of_its_own_unless_it_means_the_same() -> None:
+    assert set(STATE_MARKS) == {*TaskState, *StepState}
+    for form in ("symbol", "plain"):
+        looks = [getattr(mark, form) for mark in dict.fromkeys(STATE_MARKS.values())]
+        assert len(looks) == len(set(looks)) == 9
+        assert all(display_width(look) == 1 for look in looks)
+    assert all(mark.plain.isascii() for mark in STATE_MARKS.values())
+
+
 def screen(folder: Path, *arguments: str, columns: int = 80) -> list[str]:
     """What a command prints on a terminal of that width, line by line."""
     keyboard, terminal = os.openpty()
@@ -84,7 +157,7 @@ def screen(folder: Path, *arguments: str, columns: int = 80) -> list[str]:
             printed += read
     os.close(keyboard)
     child.wait(SECONDS_MAX)
-    return printed.decode().replace("\r\n", "\n").splitlines()
+    return click.unstyle(printed.decode()).replace("\r\n", "\n").splitlines()
 
 
 @pytest.fixture

@@ -89,9 +89,11 @@ def test_a_verb_takes_since_as_a_filter_and_no_limit(sold: Call) -> None:
 
 
 def test_show_tells_steps_attempts_and_the_policy_with_its_product(sold: Call) -> None:
-    text = sold("task", "show", "compensated").stdout
+    text = sold("task", "show", "compensated", "--policy").stdout
     assert "state:           compensated\n" in text
     assert "2 x 4 x 5 = 40" in text
+    assert "1/20" in text
+    assert "calls at most" not in sold("task", "show", "compensated").stdout
     assert "permanent: out of stock [out_of_stock]" in text
     assert "undo of charge" in text
 

@@ -15,10 +15,10 @@ from ..explain.task import Explanation
 from ..model import Instant, Loaded
 from ..text.escaping import holds_password, one_line, shell_word
 from ..text.format import format_instant_and_age, format_relative
+from .history import print_record
 from .options import json_option, store_option
 from .output import print_json, print_text, print_trace, truncate
-from .stores import load_store_configuration, open_store_to_read
-from .task import find_task, print_record
+from .stores import find_task, load_store_configuration, open_store_to_read
 
 RESULTS_SHOWN_MAX = 10  # the last ones
 ACTS_SHOWN_MAX = 5  # the last ones; `arriero history` tells them all
@@ -89,8 +89,10 @@ def _print_explanation(
     paused = ", paused" if task.paused_at is not None else ""
     again = f", incarnation {task.incarnation}" if task.incarnation > 1 else ""
     submitted = f"submitted {format_relative(task.submitted_at, now)}"
-    _print_sentence(
-        f"task {task.task_id} (number {task.task_no}) of workflow {task.workflow}: {task.state}{paused}{again}, {submitted}"
+    print_text(
+        f"task {task.task_id} (number {task.task_no}) of workflow {task.workflow}: {task.state}{paused}{again}, {submitted}",
+        hanging=2,
+        state=task.state,
     )
     click.echo()
     for reason in explanation.reasons:

@@ -1,36 +1,39 @@
-"""``arriero history``, ``arriero export`` and ``arriero check``."""
+"""``arriero history``, ``arriero export`` and ``arriero check``; and the record of what was sent to a task and to its steps."""
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import click
 import msgspec
 
 from ..audit.export import TrailerSum, encode_row, encode_trailer, read_export
+from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownRecord, ShownVersion
 from ..errors import MutilatedExport
 from ..events import decode_event_fields
 from ..explain.past import IncarnationStart, Timeline
 from ..model import HistoryRow, Instant, TaskRow
+from ..model.failures import read_step_failure
 from ..operations.problems import ExitCode
 from ..store.state_store import StateStore
 from ..text.escaping import one_line
-from ..text.format import format_duration, format_instant
+from ..text.format import format_duration, format_failure_with_line, format_instant
 from .options import json_option, store_option
 from .output import (
     Progress,
     encode_text,
     escape_for_terminal,
     format_exact_instant,
+    format_time,
     open_data_output,
     print_json,
     print_text,
     terminal_width,
+    truncate,
     wrap,
 )
-from .stores import open_store_to_read
-from .task import find_task
+from .stores import find_task, open_store_to_read
 
 _INSTANTS = ("not_before", "complete_by", "fire_at", "answered_at")  # in events, microseconds
 _NOT_SHOWN = ("type", "policy")  # the one stands first, the other fills a line; `task show` tells it
@@ -208,3 +211,73 @@ def _print_verdict(verdict: Verdict) -> None:
         click.echo(
             f"not clean: {len(verdict.violations):,} violations in {verdict.rows:,} rows of {verdict.tasks:,} tasks"
         )
+
+
+# --- the record of payloads
+def print_record(record: ShownRecord) -> None:
+    """Print what there is of it, each part under a heading."""
+    _print_versions(record.versions)
+    if record.by_hand:
+        click.echo("\nby hand:")
+    for one in record.by_hand:
+        _print_indented(f'{_format_subject(one)} {format_time(one.at)} by {one.by}: "{one.reason}"', 2)
+        _print_indented(_format_payload(one.value), 4)
+    if record.late_answers:
+        click.echo("\nlate answers:")
+    for answer in record.late_answers:
+        _print_indented(f"step {answer.step}: {answer.says}", 2)
+        _print_indented(_format_answer(answer), 4)
+
+
+def _print_versions(shown: Sequence[ShownVersion]) -> None:
+    before: int | None = None
+    for version in shown:
+        if version.ordinal != before:
+            what = f"step {version.step}" if version.ordinal else "the task"
+            click.echo(f"\nedited arguments of {one_line(what)}:")
+        _print_indented(
+            _format_payload(version.arguments)
+            if version.ordinal != before
+            else f"-> {_format_payload(version.arguments)}",
+            2,
+        )
+        before = version.ordinal
+        _print_indented(_format_origin(version), 5)
+        if version.ordinal:
+            _print_indented(_format_sent(version), 5)
+
+
+def _format_origin(version: ShownVersion) -> str:
+    if not version.edited_by:
+        return "asked by the code" if version.ordinal else "as submitted"
+    at = "" if version.edited_at is None else f" {format_time(version.edited_at)}"
+    why = f': "{version.reason}"' if version.reason else ""
+    return f"edited{at} by {version.edited_by}{why}"
+
+
+def _format_sent(version: ShownVersion) -> str:
+    if not version.idempotency_key:
+        return "under which key it was sent is not known"
+    if version.sent_at is None:
+        return f"not sent; key {version.idempotency_key}"
+    return f"sent {format_time(version.sent_at)}, from attempt {version.sent_attempt} on, key {version.idempotency_key}"
+
+
+def _format_answer(answer: ShownLateAnswer) -> str:
+    return (
+        _format_payload(answer.answer)
+        if answer.outcome == "succeeded"
+        else format_failure_with_line(read_step_failure(answer.answer))
+    )
+
+
+def _format_payload(payload: msgspec.Raw) -> str:
+    return truncate(bytes(payload).decode())
+
+
+def _format_subject(one: ShownByHand) -> str:
+    return f"the result of step {one.step}, given" if one.what == "result" else "the task's output, until it was undone"
+
+
+def _print_indented(text: str, indent: int) -> None:
+    click.echo(" " * indent + one_line(text))

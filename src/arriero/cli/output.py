@@ -8,16 +8,16 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import zip_longest
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import click
 import msgspec
 
-from ..model import Instant
+from ..model import Instant, StepState, TaskState
 from ..model.failures import CapturedTraceback
 from ..model.instants import as_datetime
 from ..text.escaping import escape_json, escape_text, one_line
@@ -29,6 +29,33 @@ from ..text.format import format_duration, format_traceback
 GAP = "  "
 PROSE_MIN = 24  # columns for sentences are not made narrower than this for their long words
 PROSE = frozenset(("reason", "says", "waits for", "arguments", "result", "value"))
+
+
+class StateMark(NamedTuple):
+    """Symbol and colour of a state on a terminal. ``plain``: the symbol where the terminal is not UTF-8."""
+
+    symbol: str
+    plain: str
+    colour: str
+
+
+_WAITING = StateMark("○", "o", "blue")
+_RUNNING = StateMark("▶", ">", "cyan")
+_DONE = StateMark("✓", "+", "green")
+STATE_MARKS: Mapping[str, StateMark] = {  # of tasks and of steps
+    TaskState.PENDING: _WAITING,
+    TaskState.PROCESSING: _RUNNING,
+    TaskState.PROCESSED: _DONE,
+    TaskState.COMPENSATING: StateMark("◀", "<", "yellow"),
+    TaskState.COMPENSATED: StateMark("↩", "~", "yellow"),
+    TaskState.ERROR: StateMark("!", "!", "red"),
+    StepState.PLANNED: StateMark("·", ".", "blue"),
+    StepState.RUNNING: _RUNNING,
+    StepState.COMPLETED: _DONE,
+    StepState.FAILED: StateMark("✗", "x", "red"),
+    StepState.WITHDRAWN: StateMark("⊘", "-", "yellow"),
+}
+MARKED = frozenset(("", "state"))  # titles of the columns that have the colour of the state
 
 _WORDS = re.compile(r"(?:`[^`]*`|\(arriero [^)]*\)|\S)+")  # a command in backticks or alone in brackets is one word
 
@@ -74,13 +101,23 @@ def fold(text: str, width: int) -> list[str]:
     return lines
 
 
-def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+Paint = Callable[[int, str, str], str]  # the number of a row, the title of a column, and the text that gets a colour
+
+
+def _leave_plain(row: int, title: str, text: str) -> str:
+    return text
+
+
+def format_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, paint: Paint = _leave_plain
+) -> list[str]:
     """Rows under their columns, or as blocks where the terminal is too narrow for that.
 
     Args:
         columns: titles; those in ``PROSE`` hold sentences, which may be broken anywhere between words.
         rows: cells without line breaks, as many as there are columns.
         width: of the terminal, in places.
+        paint: gives a text its colour.
     Returns: lines.
     """
     everything = [columns, *rows]
@@ -90,8 +127,22 @@ def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: i
     room = width - len(GAP) * (len(columns) - 1)
     for least in (natural, whole, by_words):
         if sum(least) <= room:
-            return _format_columns(columns, rows, _distribute_width(least, natural, room))
-    return _format_blocks(columns, rows, width)
+            return _format_columns(columns, rows, _distribute_width(least, natural, room), paint)
+    return _format_blocks(columns, rows, width, paint)
+
+
+def choose_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, optional: Sequence[str]
+) -> list[int]:
+    """Choose the columns that a terminal has room for: the optional ones are left out, the first of them first."""
+    shown = list(range(len(columns)))
+    for title in ("", *optional):
+        shown = [at for at in shown if not title or columns[at] != title]
+        everything = [[row[at] for at in shown] for row in (columns, *rows)]
+        least = [_minimum_width(columns[at], n, everything, whole=True) for n, at in enumerate(shown)]
+        if sum(least) + len(GAP) * (len(shown) - 1) <= width:
+            return shown
+    return list(range(len(columns)))
 
 
 def _minimum_width(title: str, at: int, rows: Sequence[Sequence[str]], *, whole: bool) -> int:
@@ -113,24 +164,31 @@ def _distribute_width(least: Sequence[int], natural: Sequence[int], room: int) -
     return widths
 
 
-def _format_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
+def _format_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], paint: Paint
+) -> list[str]:
     lines: list[str] = []
-    for row in (columns, *rows):
+    for at, row in enumerate((columns, *rows), start=-1):
         cells = [fold(cell, max(width, 1)) for cell, width in zip(row, widths, strict=True)]
         for line in zip_longest(*cells, fillvalue=""):
-            padded = (text + " " * (width - display_width(text)) for text, width in zip(line, widths, strict=True))
+            padded = (
+                (text if at < 0 else paint(at, title, text)) + " " * (width - display_width(text))
+                for text, title, width in zip(line, columns, widths, strict=True)
+            )
             lines.append(GAP.join(padded).rstrip())
     return lines
 
 
-def _format_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+def _format_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, paint: Paint) -> list[str]:
     """Each row as some lines of titles and cells; a line is begun anew before a cell is broken."""
     lines: list[str] = []
-    for row in rows:
-        line = ""
+    for at, row in enumerate(rows):
+        line, first = "", len(lines)
+        symbol = "" if columns[0] else row[0]
         for title, cell in zip(columns, row, strict=True):
             pair = f"{title} {cell}".strip() if cell else ""
-            if line.strip() and pair and display_width(line) + len(GAP) + display_width(pair) > width:
+            is_begun = line.strip() not in ("", symbol)
+            if is_begun and pair and display_width(line) + len(GAP) + display_width(pair) > width:
                 lines.append(line)
                 line = GAP
             if pair:
@@ -138,6 +196,8 @@ def _format_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width:
                 *done, line = wrap(pair, width, first=joined, hanging=2 * len(GAP))
                 lines += done
         lines.append(line)
+        if symbol:
+            lines[first] = paint(at, "", symbol) + lines[first].removeprefix(symbol)
     return lines
 
 
@@ -232,27 +292,76 @@ class PlainFormatter(logging.Formatter):
         return escape_text(super().format(record), keep="\n\t")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Rows under their columns: fitted to a terminal, else aligned text that tools can cut."""
+def find_symbol(state: str) -> str:
+    """Find the symbol of a state; empty for a state without one."""
+    mark = STATE_MARKS.get(state)
+    is_plain = os.environ.get("LC_ALL") in ("C", "POSIX") or codecs.lookup(sys.stdout.encoding).name != "utf-8"
+    return "" if mark is None else mark.plain if is_plain else mark.symbol
+
+
+def colour_by_state(text: str, state: str) -> str:
+    """Give a text on a terminal the colour of a state, unless the environment forbids colours (NO_COLOR)."""
+    mark = STATE_MARKS.get(state)
+    if mark is None or not text or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return click.style(text, fg=mark.colour)
+
+
+def format_state(state: str) -> str:
+    """Format a state: on a terminal its symbol and the word in its colour, else the word."""
+    return state if terminal_width() is None else colour_by_state(f"{find_symbol(state)} {state}".lstrip(), state)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    states: Sequence[str] | None = None,
+    optional: Sequence[str] = (),
+) -> None:
+    """Rows under their columns: fitted to a terminal, else aligned text that tools can cut.
+
+    Args:
+        states: of the things in the rows; on a terminal each has a symbol in front and a colour.
+        optional: titles of the columns that are left out where a terminal is too narrow, the first one first.
+    """
     cells = [[_escape_unencodable(one_line(cell)) for cell in row] for row in rows]
     width = terminal_width()
     if width is not None:
-        click.echo("\n".join(format_table(columns, cells, width)))
+        if states is not None:
+            columns = ("", *columns)
+            cells = [[find_symbol(state), *row] for state, row in zip(states, cells, strict=True)]
+        shown = choose_columns(columns, cells, width, optional)
+
+        def paint(row: int, title: str, text: str) -> str:
+            return text if states is None or title not in MARKED else colour_by_state(text, states[row])
+
+        titles, kept = [columns[at] for at in shown], [[row[at] for at in shown] for row in cells]
+        click.echo("\n".join(format_table(titles, kept, width, paint)))
         return
     widths = [max(len(row[at]) for row in (columns, *cells)) for at in range(len(columns))]
     for row in (columns, *cells):
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def print_text(text: str, *, first: str = "", hanging: int = 0) -> None:
+def print_text(text: str, *, first: str = "", hanging: int = 0, breaks_words: bool = False, state: str = "") -> None:
     """A sentence: broken between words on a terminal, else one line.
 
     Args:
         first: what it begins with, as it is, like a label and its indentation.
         hanging: how far its later lines are indented.
+        breaks_words: whether a word that is longer than a line is broken, as of a payload.
+        state: of what the sentence is about; on a terminal its symbol comes first.
     """
     line, width = _escape_unencodable(one_line(text)), terminal_width()
-    click.echo(first + line if width is None else "\n".join(wrap(line, width, first=first, hanging=hanging)))
+    if width is None:
+        click.echo(first + line)
+    elif breaks_words:
+        click.echo(first + f"\n{' ' * hanging}".join(fold(line, max(width - hanging, 1))))
+    else:
+        symbol = find_symbol(state)
+        lines = "\n".join(wrap(line, width, first=f"{symbol} " if symbol else first, hanging=hanging))
+        click.echo(colour_by_state(symbol, state) + lines.removeprefix(symbol))
 
 
 def print_fields(fields: Mapping[str, str], width: int) -> None:

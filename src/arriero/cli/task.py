@@ -1,12 +1,12 @@
-"""``arriero task``: the group, ``arriero task list`` and ``arriero task show``, with the payloads kept beside the rows."""
+"""``arriero task``: the group, ``arriero task list`` and ``arriero task show``."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 import msgspec
 
-from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownRecord, ShownVersion, read_record
+from ..client.payload_record import read_record
 from ..client.task_shapes import (
     ListedTask,
     Payload,
@@ -20,96 +20,32 @@ from ..client.task_shapes import (
 from ..client.task_view import load_tasks_ahead, read_holders, read_times
 from ..client.tasks import TaskSelector
 from ..core.supervision import decode_task_policy
-from ..errors import UnknownTask
 from ..explain.convoys import TasksAhead, format_place
 from ..explain.outages import format_next_attempt, format_short_failure
 from ..explain.past import Elapsed, may_have_waited
 from ..inspection.attempts import Retrying
-from ..model import TASK_OPEN, Instant, Loaded, TaskRow, Turn
-from ..model.failures import read_step_failure
+from ..model import TASK_OPEN, Instant, Loaded, StepKind, StepState, TaskRow, TaskState, Turn
 from ..model.instants import as_datetime
-from ..payloads import codec
 from ..store.readable import legible_task
 from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
-from ..text.escaping import one_line
-from ..text.format import format_duration, format_failure_with_line, format_labelled_location
+from ..text.format import format_count, format_duration, format_labelled_location
+from .history import print_record
 from .near_misses import NearMissGroup
 from .operation_commands import gather_options
 from .options import NUMBER, json_option, store_option
-from .output import format_time, format_time_between, print_json, print_table, print_text, print_trace, truncate
-from .stores import open_store_to_read
+from .output import (
+    format_state,
+    format_time,
+    format_time_between,
+    print_json,
+    print_table,
+    print_text,
+    print_trace,
+    truncate,
+)
+from .stores import find_task, open_store_to_read
 from .task_verbs import VERB_COMMANDS
-
-
-def print_record(record: ShownRecord) -> None:
-    """Print what there is of it, each part under a heading."""
-    _print_versions(record.versions)
-    if record.by_hand:
-        click.echo("\nby hand:")
-    for one in record.by_hand:
-        _print_indented(f'{_format_subject(one)} {format_time(one.at)} by {one.by}: "{one.reason}"', 2)
-        _print_indented(_format_payload(one.value), 4)
-    if record.late_answers:
-        click.echo("\nlate answers:")
-    for answer in record.late_answers:
-        _print_indented(f"step {answer.step}: {answer.says}", 2)
-        _print_indented(_format_answer(answer), 4)
-
-
-def _print_versions(shown: Sequence[ShownVersion]) -> None:
-    before: int | None = None
-    for version in shown:
-        if version.ordinal != before:
-            what = f"step {version.step}" if version.ordinal else "the task"
-            click.echo(f"\nedited arguments of {one_line(what)}:")
-        _print_indented(
-            _format_payload(version.arguments)
-            if version.ordinal != before
-            else f"-> {_format_payload(version.arguments)}",
-            2,
-        )
-        before = version.ordinal
-        _print_indented(_format_origin(version), 5)
-        if version.ordinal:
-            _print_indented(_format_sent(version), 5)
-
-
-def _format_origin(version: ShownVersion) -> str:
-    if not version.edited_by:
-        return "asked by the code" if version.ordinal else "as submitted"
-    at = "" if version.edited_at is None else f" {format_time(version.edited_at)}"
-    why = f': "{version.reason}"' if version.reason else ""
-    return f"edited{at} by {version.edited_by}{why}"
-
-
-def _format_sent(version: ShownVersion) -> str:
-    if not version.idempotency_key:
-        return "under which key it was sent is not known"
-    if version.sent_at is None:
-        return f"not sent; key {version.idempotency_key}"
-    return f"sent {format_time(version.sent_at)}, from attempt {version.sent_attempt} on, key {version.idempotency_key}"
-
-
-def _format_answer(answer: ShownLateAnswer) -> str:
-    return (
-        _format_payload(answer.answer)
-        if answer.outcome == "succeeded"
-        else format_failure_with_line(read_step_failure(answer.answer))
-    )
-
-
-def _format_payload(payload: msgspec.Raw) -> str:
-    return truncate(bytes(payload).decode())
-
-
-def _format_subject(one: ShownByHand) -> str:
-    return f"the result of step {one.step}, given" if one.what == "result" else "the task's output, until it was undone"
-
-
-def _print_indented(text: str, indent: int) -> None:
-    click.echo(" " * indent + one_line(text))
-
 
 PAGE = 1_000
 COUNTED_MAX = 100_000  # of the tasks that are not shown
@@ -164,7 +100,7 @@ def list_tasks(
     """List tasks, the newest first, with the last failure of what is tried again.
 
     Standard error says how many more there are. With --after they come in the order of submission: --after 0 begins
-    with the oldest.
+    with the oldest. A narrow terminal leaves out the columns submitted, failed and took.
     """
     page = PageRequest(after, before, limit)
     found = asyncio.run(_load_page(store, which.check("--"), page, with_times=not as_json))
@@ -176,6 +112,8 @@ def list_tasks(
         print_table(
             ("no", "id", "workflow", "state", "failed", "submitted", "took", "reason"),
             [_format_cells(task, found) for task in name_apps(tasks)],
+            states=[task.state for task in tasks],
+            optional=("submitted", "failed", "took"),
         )
     if found.more:
         click.echo(f"arriero: {_format_more(found, page)}", err=True)
@@ -272,16 +210,19 @@ def task(context: click.Context) -> None:
 
 @task.command("show", short_help="Show one task.")
 @click.argument("task_id", metavar="ID")
+@click.option(
+    "--policy", "with_policy", is_flag=True, help="Show also the policies, and how often each step may be called."
+)
 @store_option
 @json_option
-def show_task(task_id: str, store: str | None, as_json: bool) -> None:
+def show_task(task_id: str, with_policy: bool, store: str | None, as_json: bool) -> None:
     """Show one task: its steps, attempts and failures, what it waits for, what is still to be undone."""
     loaded, beside, ahead = asyncio.run(_load_shown(task_id, store))
     one = build_shown_task(loaded, beside, ahead)
     if as_json:
         print_json(one)
     else:
-        _print_task(one, legible_task(loaded)[0])
+        _print_task(one, legible_task(loaded)[0], with_policy=with_policy)
         print_record(beside.record)
 
 
@@ -297,60 +238,90 @@ async def _load_shown(task_id: str, store: str | None) -> tuple[Loaded, TaskCont
         return loaded, beside, await load_tasks_ahead(loaded, opened)
 
 
-async def find_task(task_id: str, store: StateStore) -> Loaded:
-    """One task. Raises InvalidInput, UnknownTask, StoreError."""
-    loaded = await store.find(codec.check_id(task_id, "task id"))
-    if loaded is None:
-        raise UnknownTask(f"there is no task {task_id!r} in the store {store.url}; see `arriero task list`")
-    return loaded
-
-
-def _print_task(one: TaskAnswer, loaded: Loaded) -> None:
+def _print_task(one: TaskAnswer, loaded: Loaded, *, with_policy: bool) -> None:
     for says in one.unreadable:
         _print_field("cannot be read", says)
-    lines = {
-        "task": f"{one.id} (number {one.no})",
-        "workflow": one.workflow,
-        "App": one.app,
-        "state": one.state,
-        "held by": "" if one.held_by is None else f"process {one.held_by.removeprefix('process ')}",
-        "convoy": _format_convoy(loaded),
-        "waits for": one.waiting_for,
-        "reason": one.reason,
-        "still to undo": ", ".join(one.open_compensations),
-        "nothing to undo": ", ".join(one.nothing_to_undo),
-        "submitted": format_time(one.submitted_at),
-        "started": format_time(one.started_at),
-        "ended": format_time(one.ended_at),
-        "took": Elapsed(one.took_seconds, one.waited_seconds).says,
-        "complete by": format_time(one.complete_by),
-        "paused since": format_time(one.paused_at),
-        "snoozed until": format_time(one.snoozed_until),
-        "incarnation": str(one.incarnation) if one.incarnation > 1 else "",
-        "told to": "" if one.reply_to is None else f"reply queue {one.reply_to}",
-        "priority": str(one.priority),
-        "failures": f"{one.failure_count} attempts failed, {one.lost_count} processes lost since its last progress",
-        "policy": "cannot be read" if bytes(one.policy) == b"null" else _format_task_policy(loaded.task),
-        "arguments": truncate(loaded.arguments),
-        "output": truncate(loaded.task.output or ""),
-    }
-    for name, value in lines.items():
-        if value:
-            _print_field(name, value)
+    _print_fields(
+        {
+            "task": f"{one.id} (number {one.no})",
+            "workflow": one.workflow,
+            "App": one.app,
+        }
+    )
+    click.echo(f"{'state:':{LABEL_WIDTH}}{format_state(one.state)}")
+    _print_fields(
+        {
+            "convoy": _format_convoy(loaded),
+            "waits for": one.waiting_for,
+            "reason": one.reason,
+            "still to undo": ", ".join(one.open_compensations),
+            "nothing to undo": ", ".join(one.nothing_to_undo),
+            "took": Elapsed(one.took_seconds, one.waited_seconds).says,
+        }
+    )
     if one.steps:
-        _print_steps(one.steps)
+        _print_steps(one.steps, with_policy=with_policy)
+    click.echo()
+    _print_fields(
+        {
+            "submitted": format_time(one.submitted_at),
+            "started": format_time(one.started_at),
+            "ended": format_time(one.ended_at),
+            "complete by": format_time(one.complete_by),
+            "paused since": format_time(one.paused_at),
+            "snoozed until": format_time(one.snoozed_until),
+            "held by": "" if one.held_by is None else f"process {one.held_by.removeprefix('process ')}",
+            "incarnation": str(one.incarnation) if one.incarnation > 1 else "",
+            "reply queue": one.reply_to or "",
+            "priority": str(one.priority),
+            "failures": _format_failures(one),
+            "policy": _format_policy(one, loaded.task) if with_policy else "",
+            "arguments": truncate(loaded.arguments),
+            "output": truncate(loaded.task.output or ""),
+        }
+    )
+    _print_payloads(one.steps)
     _print_traces(one)
 
 
+def _print_fields(fields: Mapping[str, str]) -> None:
+    for name, value in fields.items():
+        if value:
+            _print_field(name, value)
+
+
 def _print_field(name: str, value: str) -> None:
-    print_text(value, first=f"{name + ':':{LABEL_WIDTH}}", hanging=LABEL_WIDTH)
+    is_payload = name in ("arguments", "output")
+    print_text(value, first=f"{name + ':':{LABEL_WIDTH}}", hanging=LABEL_WIDTH, breaks_words=is_payload)
 
 
-def _print_steps(steps: Sequence[ShownStep]) -> None:
+def _format_failures(one: TaskAnswer) -> str:
+    """Format what failed since the last progress of a task; empty for nothing."""
+    counts = ((one.failure_count, "failed attempt"), (one.lost_count, "lost process"))
+    said = [format_count(count, what) for count, what in counts if count]
+    return f"{', '.join(said)} since its last progress" if said else ""
+
+
+def _print_steps(steps: Sequence[ShownStep], *, with_policy: bool) -> None:
     click.echo()
-    columns = ("", "step", "agent", "state", "attempt", "took", "calls at most", "says")
-    print_table(columns, list(map(_format_step_cells, steps)))
-    print_text("calls at most: tries x attempts x rounds")
+    columns = ("", "step", "agent", "state", "attempt", "took", "says")
+    states = [_find_mark_of(step) for step in steps]
+    print_table(columns, list(map(_format_step_cells, steps)), states=states, optional=("took",))
+    if with_policy:
+        click.echo()
+        rows = [(str(step.ordinal), _format_step_name(step), _format_calls_max(step)) for step in steps]
+        print_table(("", "step", "calls at most"), rows)
+        print_text("calls at most: tries x attempts x rounds")
+
+
+def _find_mark_of(step: ShownStep) -> str:
+    """Find the state by which a step is marked: a compensation that is done has undone something."""
+    is_undone = step.kind == StepKind.COMPENSATION and step.state == StepState.COMPLETED
+    return TaskState.COMPENSATED if is_undone else step.state
+
+
+def _print_payloads(steps: Sequence[ShownStep]) -> None:
+    """Print the results and checkpoints of the steps, and the keys that a service may have to be asked for."""
     if results := [
         (str(step.ordinal), step.label, truncate(_decode_payload(step.result))) for step in steps if _has_result(step)
     ]:
@@ -396,14 +367,16 @@ def _format_convoy(loaded: Loaded) -> str:
     return f"{convoy.key!r}, {format_place(task, convoy.ordering)}: {turn}"
 
 
-def _format_task_policy(row: TaskRow) -> str:
+def _format_policy(one: TaskAnswer, row: TaskRow) -> str:
+    if bytes(one.policy) == b"null":
+        return "cannot be read"
     policy = decode_task_policy(row.policy)
     supervision = policy.supervision
     limit = (
         "no limit for the whole" if policy.complete_within is None else f"the whole within {policy.complete_within:g} s"
     )
-    own = f"{supervision.attempts} attempts x {supervision.rounds} rounds for steps without their own"
-    return f"{limit}; {own}; then {supervision.then}; an undo in doubt: {policy.undo_on_doubt}"
+    own = f"{format_count(supervision.attempts, 'attempt')}, {format_count(supervision.rounds, 'round')}"
+    return f"{limit}; default of steps: {own}, then {supervision.then}; an undo in doubt: {policy.undo_on_doubt}"
 
 
 def _format_step_cells(step: ShownStep) -> tuple[str, ...]:
@@ -419,15 +392,22 @@ def _format_step_cells(step: ShownStep) -> tuple[str, ...]:
         _format_step_name(step),
         step.agent,
         ", ".join([step.state, *marks]),
-        str(step.attempt) if step.taken else "",
+        _format_attempt(step),
         "" if step.took_seconds is None else format_duration(step.took_seconds),
-        _format_calls_max(step),
         _describe_step(step),
     )
 
 
 def _format_step_name(step: ShownStep) -> str:
     return {"compensation": "undo of ", "timer": "timer "}.get(step.kind, "") + step.label
+
+
+def _format_attempt(step: ShownStep) -> str:
+    """Format the number of an attempt, and how many the policy allows."""
+    if not step.taken:
+        return ""
+    policy = step.policy
+    return str(step.attempt) if policy is None else f"{step.attempt}/{policy.attempts * policy.rounds}"
 
 
 def _format_calls_max(step: ShownStep) -> str:
@@ -453,7 +433,7 @@ def _describe_step(step: ShownStep) -> str:
 
 def _print_traces(task: TaskAnswer) -> None:
     """Print where in the code each failure of a task was raised."""
-    failed = {f"step {step.ordinal}, {step.label}": step.failure for step in task.steps}
+    failed = {f"step {step.ordinal}, {_format_step_name(step)}": step.failure for step in task.steps}
     traces = {name: failure.trace for name, failure in failed.items() if failure is not None and failure.trace}
     if task.failure is not None and task.failure.trace and task.failure.trace not in traces.values():
         traces = {"the task": task.failure.trace, **traces}
