@@ -190,13 +190,13 @@ def test_a_release_tells_what_the_key_goes_on_with_or_still_waits_for(keyed: Cal
         "convoy 'customer-7': task order-11 is set aside; it stays parked until `arriero convoy release customer-7`"
     )
     assert told(keyed, "skip", "customer-7") == skipped
-    assert told(keyed, "release", "customer-7") == "convoy 'customer-7' is released; it goes on with task order-12"
+    assert told(keyed, "release", "customer-7") == "convoy 'customer-7' is released; it continues with task order-12"
     told(keyed, "park", "done")
     assert told(keyed, "release", "done") == "convoy 'done' is released; nothing waits in it"
 
 
 def test_a_skip_at_a_gap_tells_what_is_skipped(keyed: Call) -> None:
-    assert told(keyed, "skip", "lane 4") == "convoy 'lane 4': sequence 2 is skipped; it goes on with task lane-3"
+    assert told(keyed, "skip", "lane 4") == "convoy 'lane 4': sequence 2 is skipped; it continues with task lane-3"
 
 
 def test_a_task_is_moved_to_the_head(keyed: Call) -> None:
@@ -216,7 +216,7 @@ def test_a_key_gets_a_policy_of_its_own_and_gives_parts_of_it_back(keyed: Call) 
     assert told(keyed, "set", "done", "--head", "park") == (
         "convoy 'done' has the policy head park (its own); else that of the workflow of each task"
     )
-    assert told(keyed, "set", "customer-7", "--head", "skip").endswith("; it goes on with task order-12")
+    assert told(keyed, "set", "customer-7", "--head", "skip").endswith("; it continues with task order-12")
 
 
 def test_a_verb_tells_the_task_that_it_let_go_also_if_that_has_ended_since() -> None:

@@ -18,7 +18,7 @@ async def test_what_follows_a_body_with_two_lengths_is_not_taken_for_a_request()
         lengths = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n"
         writer.write(b"POST /v1/act HTTP/1.1\r\nHost: localhost\r\n" + lengths + b"\r\n0\r\n\r\n" + LIVE)
         answers = await reader.read()
-        assert (answers.count(b"HTTP/1.1"), b"is told twice" in answers) == (1, True)
+        assert (answers.count(b"HTTP/1.1"), b"is given twice" in answers) == (1, True)
         assert not place.begun.is_set()
         writer.close()
 

@@ -134,7 +134,7 @@ def test_a_unix_socket_is_for_its_owner_alone_and_replaces_what_a_killed_server_
     open_socket(plan).close()
     path.unlink()
     path.write_text("not a socket")
-    with pytest.raises(InvalidInput, match="is no socket"):
+    with pytest.raises(InvalidInput, match="is not a socket"):
         open_socket(plan)
     assert path.read_text() == "not a socket"
 

@@ -36,7 +36,7 @@ class AgentVerbAnswer(msgspec.Struct, frozen=True):
 async def list_agents(session: Session, _: NoArguments) -> AgentListAnswer:
     """List the Agents that processes host, that have requests, or that were called lately, with the state of their breakers.
 
-    closed: calls are made. open: the service is down, and requests wait. half_open: a few calls find out if it is well again.
+    closed: calls are made. open: the service is down, and requests wait. half_open: a few calls find out if it is healthy again.
     """
     return AgentListAnswer(tuple(await load_agent_views(session.store)))
 
@@ -80,21 +80,21 @@ def _declare_verb(verb: str, summary: str) -> Callable[[Callable[[AgentView], st
     return declare
 
 
-@_declare_verb("open", "Make no calls of an Agent until a person closes it.")
+@_declare_verb("open", "Make no calls of an Agent until an operator closes it.")
 def open_agent(view: AgentView) -> str:
-    """Open the breaker of an Agent: no call is made until a person closes it. Attempts under way go on to their end."""
-    return f"Agent {format_label(view)} gets no calls until somebody closes it; its requests wait and spend nothing"
+    """Open the breaker of an Agent: no call is made until an operator closes it. Running attempts continue to their end."""
+    return f"Agent {format_label(view)} gets no calls until an operator closes it; its requests wait and spend nothing"
 
 
 @_declare_verb("close", "Make calls of an Agent as always again.")
 def close_agent(view: AgentView) -> str:
-    """Close the breaker of an Agent: calls are made as always at once, without canaries."""
+    """Close the breaker of an Agent: resume calls now, without canaries."""
     return f"Agent {format_label(view)} gets calls as always"
 
 
 @_declare_verb("pause", "Take no requests of an Agent until it is resumed.")
 def pause_agent(view: AgentView) -> str:
-    """Pause an Agent: no process takes a request of it until it is resumed. Attempts under way go on to their end.
+    """Pause an Agent: no process takes a request of it until it is resumed. Running attempts continue to their end.
 
     If other Agents provide its steps, they take over its requests that were never taken, and those of interchangeable steps.
     """

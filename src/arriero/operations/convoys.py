@@ -1,4 +1,4 @@
-"""Operations on convoys: the verbs of a person on one key."""
+"""Operations on convoys: the verbs of an operator on one key."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
@@ -21,7 +21,7 @@ OPTION_WORDS = (*WORDS, WORKFLOW)
 
 
 class SkipRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A skip of what a convoy stands still on."""
+    """A skip of what a convoy is blocked on."""
 
     seen: Annotated[
         str | int | None,
@@ -103,19 +103,22 @@ def _declare_verb(
     return declare
 
 
-@_declare_verb(ConvoyVerb.RELEASE, "Let a parked convoy go on.")
+@_declare_verb(ConvoyVerb.RELEASE, "Let a parked convoy continue.")
 def release_convoy(_: ReasonRequest, before: ConvoyView, now: ConvoyView) -> str:
-    """Let a parked key go on; if its head is still in error it waits for that."""
+    """Let a parked key continue; if its head is still in error it waits for that."""
     return f" is released; {_format_next(now)}"
 
 
 @_declare_verb(
-    ConvoyVerb.SKIP, "Set the task in error aside, or what is missing, and go on.", SkipRequest, {"seen": "order-1001"}
+    ConvoyVerb.SKIP,
+    "Set the task in error aside, or what is missing, and continue.",
+    SkipRequest,
+    {"seen": "order-1001"},
 )
 def skip_convoy(_: ReasonRequest, before: ConvoyView, now: ConvoyView) -> str:
-    """Pass over what a key stands still on: the task in error is set aside, or what is missing is not waited for.
+    """Pass over what a key is blocked on: the task in error is set aside, or what is missing is not waited for.
 
-    What was passed over comes back only by a person: `arriero task resubmit`.
+    What was passed over comes back only by an operator: `arriero task resubmit`.
     """
     if before.open_task is not None and before.open_task != now.open_task:
         return f": task {before.open_task} is set aside; {_format_next(now)}"
@@ -126,14 +129,14 @@ def skip_convoy(_: ReasonRequest, before: ConvoyView, now: ConvoyView) -> str:
 
 @_declare_verb(ConvoyVerb.PARK, "Begin nothing more in a convoy until it is released.")
 def park_convoy(_: ReasonRequest, before: ConvoyView, now: ConvoyView) -> str:
-    """Begin nothing more of a key until it is released; a task that is under way goes to its end."""
+    """Begin nothing more of a key until it is released; a task that is running goes to its end."""
     ends = f"task {before.open_task} goes to its end, and " if before.state == "open" else ""
     return f" is parked; {ends}nothing more begins until {format_convoy_command(ConvoyVerb.RELEASE, now.key)}"
 
 
-@_declare_verb(ConvoyVerb.SET, "Give a convoy a policy of its own.", SetRequest, {"head": "park", "gap_within": 60.0})
+@_declare_verb(ConvoyVerb.SET, "Give a convoy a separate policy.", SetRequest, {"head": "park", "gap_within": 60.0})
 def set_convoy(_: ReasonRequest, before: ConvoyView, now: ConvoyView) -> str:
-    """Give a key a policy of its own, also for what it waits for now.
+    """Give a key a separate policy, also for what it waits for now.
 
     What is not named stays as it is; workflow: that part is again the one of each task's workflow.
     """
@@ -156,10 +159,10 @@ def move_to_head_convoy(asked: MoveToHeadRequest, before: ConvoyView, now: Convo
 
 
 def _format_next(view: ConvoyView) -> str:
-    """Describe how a key goes on after a verb."""
+    """Describe how a key continues after a verb."""
     match view.state:
         case "open":
-            return f"it goes on with task {view.open_task}"
+            return f"it continues with task {view.open_task}"
         case "parked":
             return f"it stays parked until {format_convoy_command(ConvoyVerb.RELEASE, view.key)}"
         case "idle" if not view.waiting:

@@ -54,7 +54,7 @@ class Done(msgspec.Struct, frozen=True):
 
     Args:
         answer: for programs. A command prints the items of its first field as a line each, if that is a tuple.
-        says: sentences for people.
+        says: sentences for operators.
         is_refused: a part of what was asked for was refused; the command exits with 1.
     """
 
@@ -88,7 +88,7 @@ class OperationDeclaration(msgspec.Struct, frozen=True, kw_only=True):
         noun: of what it is about; the group of its command, and in the plural the path of its route.
         name: as it is typed, like ``run-now``.
         function: an ``Act``; of a listing a ``List``.
-        summary: one line for people. The docstring of the function is the help of the command.
+        summary: one line for operators. The docstring of the function is the help of the command.
         arguments: the body, or the query of a listing; the options of the command. A field without a default is an argument
             of the command; ``say`` describes fields. Floats are seconds, which a command takes
             as 90, 15m, 2h or 1d.

@@ -45,7 +45,7 @@ class ScheduleRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_f
     every: Annotated[float | None, say("The period.")] = None
     at: Annotated[datetime | None, say("Once, at this instant with a time zone.")] = None
     overlap: Annotated[str, say(f"While the last run is open: {join_overlaps()}.", "WORD")] = "skip"
-    catch_up: Annotated[float | None, say("Make missed runs up so far back; only the last one by default.")] = None
+    catch_up: Annotated[float | None, say("Run missed instants up to this long ago. Default: only the latest.")] = None
     jitter: Annotated[float, say("Runs may be so late on purpose.")] = 0.0
     priority: Annotated[int, say("Of its tasks, 0 to 9; 9 first.")] = 5
 
@@ -61,7 +61,7 @@ class BackfillRequest(ScheduleVerbRequest, frozen=True, kw_only=True, forbid_unk
 
     start: Annotated[datetime, say("The first instant, with a time zone.", "FROM")]
     end: Annotated[datetime, say("The last instant, included.", "TO")]
-    dry_run: Annotated[bool, say("Only tell what would be submitted.")] = False
+    dry_run: Annotated[bool, say("Only print what would be submitted.")] = False
 
 
 class ScheduleVerbAnswer(msgspec.Struct, frozen=True):
@@ -156,13 +156,13 @@ def _declare_act(
 
 @_declare_verb("pause", "Run nothing until it is resumed. What is due meanwhile is never run.")
 def pause_schedule(view: ScheduleView) -> str:
-    """Pause a schedule: what is due until it is resumed is never run. Runs that are open go on to their end."""
+    """Pause a schedule: what is due until it is resumed is never run. Runs that are open continue to their end."""
     return f"schedule {view.name} of App {view.app} runs nothing until it is resumed"
 
 
 @_declare_verb("resume", "Run again what becomes due from now on.")
 def resume_schedule(view: ScheduleView) -> str:
-    """Resume a schedule that was paused. What was due meanwhile is not made up; see `arriero schedule backfill`."""
+    """Resume a schedule that was paused. What was due meanwhile is not run late; see `arriero schedule backfill`."""
     return describe_next_run(view, "has ended")
 
 

@@ -179,7 +179,7 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
 
 
 async def _answer_nobody(request: Request, error: Exception) -> Response:
-    """Answer a caller that is gone before its body has come: nothing was done, and it is no failure of ours."""
+    """Answer a caller that disconnects before its body has come: nothing was done, and it is not a failure of ours."""
     return _respond(request, Problem(INVALID_REQUEST, "the connection was closed before the body was complete"))
 
 
@@ -206,7 +206,7 @@ def mount(
     Args:
         app: the App.
         authenticate: ``async def authenticate(request) -> Caller | None`` instead of tokens. If it reads a cookie, a page of
-            somebody else could act with it; the check of the header Origin is then all that stands before that.
+            another site could act with it; the check of the header Origin is then all that stands before that.
         hosts: names by which the web application is known, beside localhost; ``*`` for any, if it judges the header Host itself.
         origins: of pages of others that may use the API from a browser.
         limits: what one caller may send.

@@ -22,7 +22,7 @@ Authenticate = Callable[[Request], Awaitable[Caller | None]]
 
 
 class Authenticator(Protocol):
-    """Tells who sends a request."""
+    """Identifies the sender of a request."""
 
     async def authenticate(self, request: Request) -> Caller:
         """The caller. Raises Problem (unauthenticated) - no valid credential."""
@@ -102,7 +102,7 @@ class TokenLookups:
                     found.set_exception(
                         error if isinstance(error, Exception) else StoreError("the lookup was cancelled")
                     )
-                    _ = found.exception()  # whoever asked may be gone
+                    _ = found.exception()  # the one who asked may be gone
                 if not isinstance(error, Exception):
                     raise
                 continue
@@ -116,7 +116,7 @@ class TokenAuthenticator:
     """Admits the holders of valid tokens of the App's store.
 
     Tokens are remembered for half a second, so a revocation works within that and the time of one query. What is remembered are
-    rows that there are: somebody who sends tokens that were never made fills nothing. All of them that come at once are looked
+    rows that there are: a caller that sends tokens that were never made fills nothing. All of them that come together are looked
     up by one query, and the next one waits a little, so they cost a bounded number of queries.
     """
 
@@ -171,8 +171,8 @@ class TokenAuthenticator:
 class ProxyAuthenticator:
     """Takes the caller from a header, if a proxy sends it.
 
-    Whoever can connect from the proxy's address can be anybody, so nobody else is answered at all. A header that was sent twice
-    is refused: a proxy that adds its own beside the caller's would let callers choose their name.
+    Any program that connects from the proxy's address can claim any name, so no other address is answered at all.
+    A header that was sent twice is refused: a proxy that adds its own beside the caller's would let callers choose their name.
 
     Args:
         header: that names the caller, in lower case.

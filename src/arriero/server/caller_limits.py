@@ -1,4 +1,4 @@
-"""Limits of each caller: what may be under way at once, and a rate by the rule of a token bucket."""
+"""Limits of each caller: what may run concurrently, and a rate by the rule of a token bucket."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -9,11 +9,11 @@ import msgspec
 
 from .problems import build_at_once_problem, build_rate_problem
 
-BUCKETS_MAX = 10_000  # callers that are remembered; whoever is forgotten has sent nothing for longest
+BUCKETS_MAX = 10_000  # callers that are remembered; the one who is forgotten has sent nothing for longest
 
 
 class RatePolicy(msgspec.Struct, frozen=True):
-    """Rate limit: requests a second on average, and requests at once after a pause."""
+    """Rate limit: requests a second on average, and a burst after a pause."""
 
     per_second: float
     burst: float
@@ -29,7 +29,7 @@ class Bucket(msgspec.Struct, frozen=True):
 def take_one(bucket: Bucket | None, policy: RatePolicy, now: float) -> tuple[Bucket, float]:
     """Take one request out of a bucket; None: a caller who sends the first one.
 
-    Returns: the bucket afterwards, and for how many seconds the caller must wait; 0: the request may go on. Who must wait has
+    Returns: the bucket afterwards, and for how many seconds the caller must wait; 0: the request may continue. Who must wait has
         taken nothing, so asking too often delays nobody further.
     """
     before = Bucket(policy.burst, now) if bucket is None else bucket
@@ -59,14 +59,14 @@ class RateLimits:
 
 
 class CallerLimits(msgspec.Struct, frozen=True):
-    """Maximum numbers for one caller at once: of ``requests``, and of ``waits``, which are requests that wait for news."""
+    """Maximum numbers for one caller at a time: of ``requests``, and of ``waits``, which are requests that wait for news."""
 
     requests: int = 200
     waits: int = 100
 
 
 def limit_caller(requests_max: int, waits_max: int, served: int) -> CallerLimits:
-    """Choose the limits so that one caller leaves half of the requests that are ``served`` at once to others."""
+    """Choose the limits so that one caller leaves half of the requests that are ``served`` concurrently to others."""
     requests = max(1, min(requests_max, served // 2))
     return CallerLimits(requests, max(1, min(waits_max, requests // 2)))
 
@@ -92,7 +92,7 @@ class RequestPlace:
         """Count the request as one that waits. Raises Problem (too-many-at-once)."""
         if not self.may_wait():
             raise build_at_once_problem(
-                f"this caller may have {self._places.limits.waits} requests at once that wait (http.token_waits_max)"
+                f"this caller may have {self._places.limits.waits} requests at a time that wait (http.token_waits_max)"
             )
 
     def leave(self) -> None:
@@ -101,7 +101,7 @@ class RequestPlace:
 
 
 class CallerPlaces:
-    """Requests under way in this process, by their callers."""
+    """Requests running in this process, by their callers."""
 
     def __init__(self, limits: CallerLimits) -> None:
         self.limits = limits
@@ -113,7 +113,7 @@ class CallerPlaces:
         """Begin a request of a caller. Raises Problem (too-many-at-once)."""
         if self._requests[key] >= self.limits.requests:
             raise build_at_once_problem(
-                f"this caller may have {self.limits.requests} requests at once (http.token_requests_max)"
+                f"this caller may have {self.limits.requests} requests at a time (http.token_requests_max)"
             )
         self._requests[key] += 1
         return RequestPlace(self, key, self._thread_turns.setdefault(key, asyncio.Lock()))

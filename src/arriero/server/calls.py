@@ -108,7 +108,7 @@ GRACE_SECONDS = 0.5  # for a request that only reads and is about to end by itse
 
 
 class ShutdownSignal:
-    """Flag that tells requests which wait for news that the server is about to end."""
+    """Flag that says requests which wait for news that the server is about to end."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -123,7 +123,7 @@ class ShutdownSignal:
         return self._event.is_set()
 
     async def wait(self) -> None:
-        """Wait until the server is about to end. A route that waits for news waits for this too, and ends at once."""
+        """Wait until the server is about to end. A route that waits for news waits for this too, and ends immediately."""
         await self._event.wait()
 
     async def run_until_begun(self, work: Awaitable[T]) -> T:
@@ -166,7 +166,7 @@ REASONS: dict[type[msgspec.Struct], frozenset[str]] = {
     ConvoyView: frozenset({"set_aside_tasks"}),
 }
 EVENTS = frozenset({"event", "events"})  # members that hold events as plain JSON
-# Hashes of payloads are withheld like payloads: whoever knows what a payload may be could try all of them.
+# Hashes of payloads are withheld like payloads: the one who knows what a payload may be could try all of them.
 EVENT_PAYLOADS = frozenset(
     {"arguments", "body", "details", "limits", "output", "replaces", "request", "result", "value"}
 )

@@ -13,7 +13,7 @@ import msgspec
 
 FILES_RESERVED = 128  # for the store, the Agents and the log; of a limit below 256: half
 KEPT_SHARE = 4  # a quarter of the reserve, for connections above the limit
-HANDSHAKES_MAX = 128  # of TLS under way: each takes 256 KiB, and a millisecond of the event loop
+HANDSHAKES_MAX = 128  # of TLS running: each takes 256 KiB, and a millisecond of the event loop
 CLOSING_MAX = 8  # connections that were closed for others and have not ended yet
 _NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
@@ -30,7 +30,7 @@ def is_kept(path: str) -> bool:
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """Maximum numbers: requests that are ``served`` at once, and connections ``accepted``.
+    """Maximum numbers: requests that are ``served`` concurrently, and connections ``accepted``.
 
     The difference is kept for paths that ``is_kept`` names; other requests on such connections are answered with 503.
     """
@@ -54,8 +54,8 @@ def limit_connections(connections_max: int, files_max: int) -> ConnectionLimits:
 class LimitedListener(socket.socket):
     """A listening socket that closes connections above a limit: for a new one the one that has waited longest for a request.
 
-    So a crowd of idle callers takes nobody's place: whoever sends its request soon is served before they are. A handshake that
-    is not finished counts as waiting, too. If all connections have requests under way, the new one is closed.
+    So a crowd of idle callers takes nobody's place: the one who sends its request soon is served before they are. A handshake that
+    is not finished counts as waiting, too. If all connections have requests running, the new one is closed.
 
     Without a free file, asyncio accepts its whole backlog again and logs a traceback for each (cpython#151615). Therefore one file
     is kept in reserve: a connection that needs it is accepted and closed.
@@ -116,7 +116,7 @@ class LimitedListener(socket.socket):
         self.note_waiting(file)
 
     def note_busy(self, file: int) -> None:
-        """Note that a request of a connection is under way."""
+        """Note that a request of a connection is running."""
         self._waiting.pop(file, None)
 
     def is_closing(self, file: int) -> bool:

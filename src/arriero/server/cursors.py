@@ -1,4 +1,4 @@
-"""Cursors of lists and plans of verbs: opaque texts that say where to go on, and that fit only the list they came from.
+"""Cursors of lists and plans of verbs: opaque texts that say where to continue, and that fit only the list they came from.
 
 Each carries a digest under a secret of the store, so that nobody can write one: any server of the store reads those of the others.
 A new epoch replaces the secret, and then the texts from before are refused. A position is read with its bounds all the same.
@@ -117,13 +117,13 @@ class Cursors(msgspec.Struct, frozen=True):
 
         Args:
             listing: what is listed: its name and its filter, as JSON values.
-            position: where to go on, as a JSON value.
+            position: where to continue, as a JSON value.
         """
         data = msgspec.json.encode(position)
         return base64.urlsafe_b64encode(self._compute_digest(listing, data) + data).decode().rstrip("=")
 
     def read(self, cursor: str, listing: Any, of: Any) -> Any:
-        """Read where to go on, as a value of a type. Raises Problem - the cursor is none, or of another list or filter."""
+        """Read where to continue, as a value of a type. Raises Problem - the cursor is none, or of another list or filter."""
         try:
             raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
             digest, data = raw[:DIGEST_BYTES], raw[DIGEST_BYTES:]
@@ -137,7 +137,7 @@ class Cursors(msgspec.Struct, frozen=True):
         )
 
     def read_number(self, cursor: str | None, listing: Any) -> int:
-        """Read after which row to go on; 0: from the beginning, because there is no cursor. Raises Problem."""
+        """Read after which row to continue; 0: from the beginning, because there is no cursor. Raises Problem."""
         return 0 if cursor is None else int(self.read(cursor, listing, Number))
 
     def read_range(self, cursor: str | None, listing: Any) -> TaskRange:

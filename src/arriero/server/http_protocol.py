@@ -1,4 +1,4 @@
-"""HTTP/1.1 protocol of one connection: malformed requests and excess connections get problem documents; no connection waits for ever.
+"""HTTP/1.1 protocol of one connection: malformed requests and excess connections get problem documents; no connection waits indefinitely.
 
 uvicorn answers both with plain text. Here the answers have the headers of all others, and are counted. uvicorn parses all that was
 read in one turn of the event loop; here a ``ParsingQueue`` says when a bounded part of it is parsed. Meanwhile nothing is read.
@@ -125,10 +125,10 @@ class MeteredConnection(h11.Connection):
         self.cost = 0
         self.encoded = 0
         self._has_rest = False
-        self._parts = self._size = 0  # of the body under way
+        self._parts = self._size = 0  # of the body running
 
     def has_rest(self) -> bool:
-        """Returns True if the caller sends what is not read before the answer: more of a body, what is no HTTP, or further requests.
+        """Returns True if the caller sends what is not read before the answer: more of a body, what is not HTTP, or further requests.
 
         h11 forgets further requests as the answer ends, so an earlier True stays.
         """
@@ -261,7 +261,7 @@ class LingeringTransport(asyncio.Transport):
 
 
 STALL_SECONDS_MAX = 15.0
-STALL_BYTES_MIN = 4_096  # taken within it; one who takes a byte now and then would hold a connection for ever
+STALL_BYTES_MIN = 4_096  # taken within it; one who takes a byte now and then would hold a connection indefinitely
 
 
 class WriteProgress:
@@ -328,7 +328,7 @@ class SharedState(NamedTuple):
 
 
 class PatientProtocol(H11Protocol):
-    """Closes a connection whose next request does not come in time. uvicorn waits for ever once a first byte has come."""
+    """Closes a connection whose next request does not come in time. uvicorn waits indefinitely once a first byte has come."""
 
     conn: MeteredConnection
     flow: HoldingFlow
@@ -384,7 +384,7 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP. uvicorn calls this where it handles the error of h11, which may tell of a secret in a header."""
+        """Refuse what is not HTTP. uvicorn calls this where it handles the error of h11, which may report a secret in a header."""
         error = sys.exception()
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == HEADERS_TOO_LARGE.status:
             problem = Problem(HEADERS_TOO_LARGE, "the headers are larger than the server reads; nothing was done")
@@ -393,7 +393,7 @@ class PatientProtocol(H11Protocol):
             problem = Problem(PARTS_TOO_SMALL, detail)
         else:
             problem = Problem(NOT_HTTP, "the request is not HTTP/1.1 as RFC 9112 has it; nothing was done")
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else an answer is on its way
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else an answer is in transit
             answer = self._security.answer_unread(problem)
             head = h11.Response(
                 status_code=answer.status_code, headers=[*answer.raw_headers, (b"connection", b"close")]
@@ -431,7 +431,7 @@ class PatientProtocol(H11Protocol):
             return
         problem = Problem(
             TOO_MANY_CONNECTIONS,
-            "the server has as many requests as it serves at once",
+            "the server has as many requests as it serves at a time",
             headers={"Retry-After": "1"},
         )
         await self._security.refuse(problem, scope, receive, send_to_stranger)
@@ -442,7 +442,7 @@ class PatientProtocol(H11Protocol):
     def _watch_header(self) -> None:
         if self.transport.is_closing():
             self._stop_watching()
-        elif self.cycle is not None and not self.cycle.response_complete:  # a request is under way
+        elif self.cycle is not None and not self.cycle.response_complete:  # a request is running
             self._listener.note_busy(self._file)
             self._stop_watching()
         elif self._header_timer is None:

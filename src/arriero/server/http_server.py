@@ -1,4 +1,4 @@
-"""uvicorn in the event loop of the App: no signal handlers, no headers of its own, and a time limit on every wait."""
+"""uvicorn in the event loop of the App: no signal handlers, no separate headers, and a time limit on every wait."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ KEEP_ALIVE_SECONDS = 30
 TICKS_PER_LOOK = 10  # uvicorn ticks every 0.1 s
 TLS_HANDSHAKE_SECONDS_MAX = 5.0
 TLS_SHUTDOWN_SECONDS_MAX = 5.0
-REQUESTS_END_SECONDS_MAX = 20  # for requests under way when the server ends
+REQUESTS_END_SECONDS_MAX = 20  # for requests running when the server ends
 
 
 class LoopServer(uvicorn.Server):
@@ -117,7 +117,7 @@ class HttpServer:
             await self._serving
 
     async def stop(self) -> None:
-        """Take no new connection, let requests under way end, close."""
+        """Take no new connection, let requests running end, close."""
         self._server.should_exit = True
         if self._serving is not None:
             await self._serving

@@ -39,10 +39,10 @@ OPENAPI_VERSION = "3.1.0"
 JSON = "application/json"
 REFERENCE = "#/components/schemas/{name}"
 DESCRIPTION = """\
-Submits tasks to an App, shows them, and carries out the verbs of people.
+Submits tasks to an App, shows them, and carries out the verbs of operators.
 
 Each request but those that say otherwise needs a token: `Authorization: Bearer TOKEN`. `x-scope` of an operation is the scope
-that the token must have, and `x-also-scope` a second one; the scope admin replaces all others. What is refused is told as a
+that the token must have, and `x-also-scope` a second one; the scope admin replaces all others. What is refused is answered with a
 problem document (RFC 9457), whose `code` is stable. Payloads (arguments, results, outputs) are shown only to tokens with the
 scope read-payloads. A token may be restricted to Apps and workflows: other tasks, schedules and messages are not there for it, nor
 are operations without `x-narrowed`, which are of the whole store; requests of an Agent are, on a server of its App.

@@ -100,7 +100,7 @@ LeaseName = Annotated[str, Path(description="The lease's name, percent-encoded."
 AgentName = Annotated[str, Path(description="The Agent's name, percent-encoded."), AfterValidator(read_id)]
 QueueName = Annotated[str, Path(description="The reply queue's name, percent-encoded."), AfterValidator(read_id)]
 
-Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="So many at most.")]
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Maximum number of rows.")]
 Cursor = Annotated[
     str | None, Query(max_length=CURSOR_LENGTH_MAX, description="`next` of the page before; left out: the first page.")
 ]

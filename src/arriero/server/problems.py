@@ -29,7 +29,7 @@ _repeats = Repeats()  # while a store is away, each request fails for the same r
 
 
 class Problem(Exception):
-    """A refusal on its way to the caller. ``detail`` is for people; ``more`` are further members of the document."""
+    """A refusal in transit to the caller. ``detail`` is for operators; ``more`` are further members of the document."""
 
     def __init__(self, kind: ProblemType, detail: str, *, headers: Mapping[str, str] = {}, **more: Any) -> None:
         super().__init__(detail)
@@ -62,7 +62,7 @@ METHOD_NOT_ALLOWED = declare_problem(
     "method-not-allowed", 405, "The path does not take this method", "Use a method of the header Allow."
 )
 INVALID_JSON = declare_problem(
-    "invalid-json", 400, "The body is no JSON of the documented shape", "Correct the body; `detail` names the place."
+    "invalid-json", 400, "The body is not JSON of the documented shape", "Correct the body; `detail` names the place."
 )
 UNSUPPORTED_MEDIA = declare_problem(
     "unsupported-media-type", 415, "The body is not JSON", "Send `Content-Type: application/json`."
@@ -87,7 +87,7 @@ RETRY_AFTER_SECONDS = {STORE_UNAVAILABLE.status: 1, TOO_MANY_OPEN_TASKS.status: 
 def build_problem(error: ArrieroError, session: Session) -> Problem | None:
     """Build the problem of an error that a caller may see; None: it is a bug, of ours or of the App's code.
 
-    Errors name the store, for people who have it before them. A caller over HTTP does not learn where it is. What a store that fails
+    Errors name the store, for operators who have it before them. A caller over HTTP does not learn where it is. What a store that fails
     says is logged, and its caller gets no more than the title: it may hold addresses and names of files and roles.
     """
     problem = find_meaning(type(error)).problem
@@ -147,7 +147,7 @@ TOO_MANY_REQUESTS = declare_problem(
 TOO_MANY_AT_ONCE = declare_problem(
     "too-many-at-once",
     429,
-    "The caller has too many requests under way",
+    "The caller has too many requests running",
     "Send the request again after `Retry-After` seconds, when others have ended.",
 )
 URI_TOO_LONG = declare_problem("uri-too-long", 414, "The path or the query is too long", "Send a shorter one.")
@@ -160,7 +160,7 @@ HEADER_REPEATED = declare_problem(
 NOT_HTTP = declare_problem(
     "not-http",
     400,
-    "What came is no request of HTTP/1.1",
+    "What came is not a request of HTTP/1.1",
     "Correct the program that sends it: RFC 9112 says how a request looks.",
 )
 PARTS_TOO_SMALL = declare_problem(
@@ -205,7 +205,7 @@ def build_rate_problem(detail: str, seconds: float) -> Problem:
 
 
 def build_at_once_problem(detail: str) -> Problem:
-    """Build the refusal of a request while its caller has too many others under way."""
+    """Build the refusal of a request while its caller has too many others running."""
     return Problem(TOO_MANY_AT_ONCE, detail, headers={"Retry-After": "1"})
 
 

@@ -1,8 +1,8 @@
 """The body of a request, read up to a limit, and work on the JSON in it.
 
 What is larger than its limit is refused before it is in memory. Work on a large text runs in a thread, one text at a time, so that the
-event loop goes on: it is Python code that runs for seconds over some shapes of 2 MiB. The interpreter takes its lock from the thread
-every 5 ms. Callers take turns: whoever sends hundreds of texts delays the text of another caller by one of them.
+event loop continues: it is Python code that runs for seconds over some shapes of 2 MiB. The interpreter takes its lock from the thread
+every 5 ms. Callers take turns: the one who sends hundreds of texts delays the text of another caller by one of them.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class TurnBudget:
         self._lines = self._size = 0
 
     def is_spent(self, size: int) -> bool:
-        """Count a text of ``size`` bytes. Returns True, and counts anew, if others should have a turn after it."""
+        """Count a text of ``size`` bytes. Returns True, and counts again, if others should have a turn after it."""
         self._lines += 1
         self._size += size
         if self._lines < LINES_PER_TURN and self._size < INLINE_BYTES_MAX:
@@ -70,7 +70,7 @@ async def read_body(request: Request, limit: int, seconds: float, expected: str 
     declared = request.headers.get("content-length")
     if declared is not None:
         if not declared.isdecimal():
-            raise Problem(INVALID_REQUEST, "the header Content-Length is no number")
+            raise Problem(INVALID_REQUEST, "the header Content-Length is not a number")
         if len(declared) > LENGTH_DIGITS_MAX or int(declared) > limit:
             raise _refuse_size(limit)
     require_media(request, expected)

@@ -70,7 +70,7 @@ def parse_host(value: str) -> str:
 def judge_request(
     rules: RequestRules, method: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]
 ) -> Problem | None:
-    """Judge a request before anything of it is done. None: it may go on.
+    """Judge a request before anything of it is done. None: it may continue.
 
     Args:
         target: path and query as they came.
@@ -110,7 +110,7 @@ def _judge_repeats(headers: Sequence[tuple[bytes, bytes]]) -> Problem | None:
 def _judge_length(headers: Sequence[tuple[bytes, bytes]]) -> Problem | None:
     """A proxy that counts by the other header would take the end of this body for the next request, of another caller."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers}:
-        detail = "the length of the body is told twice, by Content-Length and by Transfer-Encoding; send one of them"
+        detail = "the length of the body is given twice, by Content-Length and by Transfer-Encoding; send one of them"
         return Problem(INVALID_REQUEST, detail, headers={"Connection": "close"})
     return None
 

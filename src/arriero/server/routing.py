@@ -51,14 +51,14 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         path: from the root of the API, as ``/v1/tasks/{task_id}``.
         needs: what the caller must hold.
         function: answers with a Struct, which becomes the JSON body, or with a Response.
-        summary: one line for people.
+        summary: one line for operators.
         body: the type of the body; None: it takes none.
         body_max: bytes of the body at most; None: the server's limit.
         body_media: media type of the body.
         is_narrowed: also for tokens that are restricted to Apps or workflows: it asks for nothing but what they reach. Other
             operations are as if they were not there for them.
         streams_body: the function reads the body itself, bit by bit; ``body`` is then the type of a line of it.
-        answer: the type of the body of the answer; None: it has none, or is no JSON.
+        answer: the type of the body of the answer; None: it has none, or is not JSON.
         answer_media: media type of the answer.
         status: of the answer.
         more_statuses: others that the same answer may have, each with when; they go into the document.
@@ -191,9 +191,9 @@ class GateLimits(msgspec.Struct, frozen=True, kw_only=True):
         body_max: bytes of a body, unless its operation says another number.
         body_seconds: after which a body must have arrived.
         rate: requests of one caller.
-        agent_rate: requests of one caller for an Agent (``scopes.AGENT``). They have a bucket of their own, because a refused
+        agent_rate: requests of one caller for an Agent (``scopes.AGENT``). They have a separate bucket, because a refused
             heartbeat would cost an attempt.
-        at_once: what one caller may have under way.
+        at_once: what one caller may have running.
     """
 
     body_max: int = 2 * 1024 * 1024  # the largest payload is 1 MB; JSON may escape it

@@ -16,8 +16,8 @@ from .request_rules import RequestNote, RequestRules, attach_note, get_note, jud
 
 access_log = logging.getLogger("arriero.server.access")
 
-# An answer is data for programs: no browser may guess its type, run or frame it, keep it, or tell others where it came from.
-# The API sets no cookie and reads none, so a page of somebody else has nothing to ride on.
+# An answer is data for programs: no browser may guess its type, run or frame it, keep it, or show others where it came from.
+# The API sets no cookie and reads none, so a page of another site has nothing to ride on.
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -72,7 +72,7 @@ class SecurityMiddleware:
         await self.serve(_refuse_with(problem), scope, receive, send)
 
     def answer_unread(self, problem: Problem) -> Response:
-        """Build the answer to what is no request, and count it."""
+        """Build the answer to what is not a request, and count it."""
         note = RequestNote()
         note.problem = problem.kind.code
         self._count(note, problem.kind.status)
@@ -85,7 +85,7 @@ class SecurityMiddleware:
         self._session.http_problems[kind.code] += 1
 
     def _count(self, note: RequestNote, status: int) -> None:
-        if status:  # else the caller was gone before an answer
+        if status:  # else the caller had disconnected before an answer
             self._session.http_requests[note.operation, status] += 1
         if note.problem:
             self._session.http_problems[note.problem] += 1

@@ -34,7 +34,7 @@ from .sockets import (
 
 logger = logging.getLogger("arriero.server")
 
-BURST_SECONDS = 5  # of requests that a caller may send at once after a pause
+BURST_SECONDS = 5  # of requests that a caller may send immediately after a pause
 
 FIRST_TOKEN_NAME = "admin"
 FIRST_TOKEN_ACTOR = "arriero serve"
@@ -136,11 +136,11 @@ class HttpService:
         await self._server.start()
 
     def begin_to_stop(self) -> None:
-        """End what only waits; everything else goes on."""
+        """End what only waits; everything else continues."""
         self._application.shutdown.begin()
 
     async def stop(self) -> None:
-        """Take no new connection, let requests under way end, close."""
+        """Take no new connection, let requests running end, close."""
         self.begin_to_stop()
         await self._server.stop()
 

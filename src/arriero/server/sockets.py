@@ -168,13 +168,15 @@ def _open_unix_socket(path: str) -> LimitedListener:
 
 
 def _remove_stale_socket(path: str) -> None:
-    """Remove what a server left behind that was killed. Raises InvalidInput - somebody listens there, or it is no socket."""
+    """Remove what a server left behind that was killed. Raises InvalidInput - another process listens there, or it is not a socket."""
     try:
         found = os.lstat(path)
     except OSError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise InvalidInput(f"{path} is there and is no socket; take it away, or name another path with --unix-socket")
+        raise InvalidInput(
+            f"{path} is there and is not a socket; take it away, or name another path with --unix-socket"
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(ANSWER_SECONDS_MAX)
         try:
@@ -188,7 +190,7 @@ def _remove_stale_socket(path: str) -> None:
 
 
 def describe_address(plan: ListenPlan, listener: socket.socket) -> str:
-    """The address for people, with the port that was chosen."""
+    """The address for operators, with the port that was chosen."""
     if plan.options.unix_socket:
         return f"unix:{plan.options.unix_socket}"
     host, port = listener.getsockname()[:2]

@@ -32,8 +32,8 @@ _REFUSALS = tuple(
         ("result-invalid", 422, "The result does not fit the step's type", "Send a result that fits; nothing was changed."),
         ("report-stale", 409, "The attempt is over", "Drop the report: the step was recovered, released or taken again."),
         ("report-duplicate", 409, "The attempt is reported already", "Drop the report: the first one is recorded."),
-        ("report-expired", 409, "The deadline has passed", "Drop the report; a result is kept for people."),
-        ("report-ended", 409, "The task is not there any more", "Drop the report."),
+        ("report-expired", 409, "The deadline has passed", "Drop the report; a result is kept for operators."),
+        ("report-ended", 409, "The task is not there any longer", "Drop the report."),
         ("report-unanswered", 503, "Nobody knows yet if the report is recorded", "Send the same report again."),
     )
 )  # fmt: skip
@@ -86,7 +86,7 @@ class ReportBatchAnswer(msgspec.Struct, frozen=True):
 
 
 class ExtendBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An attempt that needs more time: it shall end so many seconds from now."""
+    """An attempt that needs more time: it shall end this many seconds from now."""
 
     task: str
     capability: str
@@ -94,7 +94,7 @@ class ExtendBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReleaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An attempt that the program has surely not begun."""
+    """An attempt that the program has definitely not begun."""
 
     task: str
     capability: str
@@ -126,7 +126,7 @@ class TakenResponse(Response):
     """Waits for requests and answers with them. They count as delivered once they are written to a caller who is still there.
 
     Args:
-        call: its ``confirm`` raises Problem if the caller's token is no longer valid, before requests are told to who waited long.
+        call: its ``confirm`` raises Problem if the caller's token is no longer valid, before a caller that waited long gets requests.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ _SUCCEEDED = {**_OF_TASK, "status": "succeeded", "result": {"number": "B-1"}}
     body_max=10_000,
     answer=TakeAnswer,
     problems=_choose(*_OF_AGENT, "agent-not-pulled", "gateway-draining"),
-    examples={"ten at once": {"limit": 10, "wait_seconds": 20}},
+    examples={"ten at a time": {"limit": 10, "wait_seconds": 20}},
     answer_example={"requests": [_REQUEST]},
 )
 async def take_requests(call: Call, agent: AgentName) -> Response:
@@ -311,7 +311,7 @@ async def extend_request(call: Call, agent: AgentName) -> AttemptTerm:
     "POST",
     "/v1/agents/{agent}/requests:release",
     AGENT,
-    summary="Give an attempt back that surely was not begun. It costs no attempt.",
+    summary="Give an attempt back that definitely was not begun. It costs no attempt.",
     body=ReleaseBody,
     body_max=10_000,
     status=204,

@@ -1,4 +1,4 @@
-"""Agents: whether their services are well, and what waits for them."""
+"""Agents: whether their services are healthy, and what waits for them."""
 
 from ...client.agent_metrics import AppMetrics
 from ...client.agents import check_agent_name, choose_app, load_agent_views

@@ -145,7 +145,7 @@ class HealthAnswer(msgspec.Struct, frozen=True):
 @health.operation(
     "GET",
     "/v1/health/live",
-    Needs(public="an orchestrator that asks whether the process is alive has no token; the answer tells nothing else"),
+    Needs(public="an orchestrator that asks whether the process is alive has no token; the answer says nothing else"),
     summary="Whether this process serves at all.",
     answer_example={"status": "live"},
 )
@@ -156,7 +156,7 @@ async def show_liveness(call: Call) -> HealthAnswer:
 @health.operation(
     "GET",
     "/v1/health/ready",
-    Needs(public="a load balancer that asks where to send requests has no token; the answer tells nothing else"),
+    Needs(public="a load balancer that asks where to send requests has no token; the answer says nothing else"),
     summary="Whether work can be sent here: the store answers, the loops of the App live, and no end has begun.",
     answer=HealthAnswer,
     answer_example={"status": "ready"},

@@ -115,7 +115,7 @@ async def list_alert_causes(call: Call) -> AlertCauses:
     "GET",
     "/v1/alerts",
     Needs(Scope.READ),
-    summary="List what needs a person, in pages.",
+    summary="List what needs an operator, in pages.",
     problems=(CURSOR_INVALID,),
 )
 async def list_alerts(

@@ -102,7 +102,7 @@ async def build_entries(call: HttpCall, bodies: Sequence[LedgerEntryBody]) -> As
     "/v1/ledgers/{ledger_id}:stream",
     Needs(Scope.SUBMIT),
     is_narrowed=True,
-    summary="Submit a ledger of any length, an entry a line. After a lost connection, send the same again: it goes on where it stood.",
+    summary="Submit a ledger of any length, an entry a line. After a lost connection, send the same again: it continues where it stood.",
     body=LedgerEntryBody,
     body_media=NDJSON,
     streams_body=True,
@@ -121,7 +121,7 @@ async def stream_ledger(
 
 
 async def iterate_entries(call: HttpCall) -> AsyncIterator[Entry]:
-    """Iterate over the lines of a body as they come. A line that is no entry is a bad one; empty lines are left out.
+    """Iterate over the lines of a body as they come. A line that is not an entry is a bad one; empty lines are left out.
 
     Raises: Problem - a line is too long, or the caller's token was revoked meanwhile. Nothing of the ledger is then visible.
     """

@@ -59,7 +59,7 @@ def read_runs(text: str, count_max: int) -> list[int]:
         first, last = int(run[1]), int(run[2] or run[1])
         if last < first or last - first + len(found) >= count_max:
             raise Problem(
-                INVALID_REQUEST, f"Last-Event-ID is no id of an event: it names more than {count_max:,} messages"
+                INVALID_REQUEST, f"Last-Event-ID is not an id of an event: it names more than {count_max:,} messages"
             )
         found += range(first, last + 1)
     return found
@@ -122,7 +122,7 @@ async def list_replies(call: Call, queue: QueueName, limit: Limit = LIMIT) -> Re
     "/v1/replies/{queue}:acknowledge",
     REPLIES,
     is_narrowed=True,
-    summary="Remove messages that were received. One that is gone already is no error.",
+    summary="Remove messages that were received. One that was removed before is not an error.",
     body=AcknowledgeRequest,
     status=204,
     examples={"two": {"numbers": [7, 8]}},
@@ -171,7 +171,7 @@ async def stream_replies(
 
 
 async def end_without_store(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Pass events on, and end when the store does not answer: the reader connects again, and is then told so with 503."""
+    """Pass events on, and end when the store does not answer: the reader connects again, and then gets 503."""
     try:
         async for event in events:
             yield event
@@ -189,7 +189,7 @@ async def iterate_events(call: HttpCall, queue: str) -> AsyncIterator[bytes]:
     while not call.shutdown.has_begun and len(sent) < UNACKNOWLEDGED_MAX:
         rows = [row for row in await store.load_statuses(queue, UNACKNOWLEDGED_MAX) if row.no not in sent]
         if rows or clock.monotonic() >= beat_at:
-            try:  # a token that was revoked meanwhile is told nothing more
+            try:  # a token that was revoked meanwhile gets nothing more
                 await call.confirm(clock.monotonic() - begun_at)
             except Problem:
                 return

@@ -42,7 +42,7 @@ TraceHeaders = tuple[str | None, str | None]  # traceparent and tracestate
 
 submissions = RouteGroup("submissions")
 
-BATCH_MAX = 400  # submissions that one process has on their way to the store at once
+BATCH_MAX = 400  # submissions that one process has in transit to the store at a time
 
 REFUSALS = (
     TASK_EXISTS,
@@ -131,7 +131,7 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
     answer = await submit_command(call, command)
     task = build_answer(command, answer)
     ended = None
-    if preferences.wait and not call.place.may_wait():  # the task is durable, so this is no refusal
+    if preferences.wait and not call.place.may_wait():  # the task is durable, so this is not a refusal
         preferences = Preferences(respond_async=True)
     if preferences.wait is not None:
         began_at = session.ports.clock.monotonic()
@@ -225,7 +225,7 @@ def _build_taken_id(command: Submit) -> TaskExists:
 
 
 def choose_id(in_body: str | None, key: str | None) -> str | None:
-    """Choose the task's id from the body and the header. Raises Problem - they differ, or the header is no id."""
+    """Choose the task's id from the body and the header. Raises Problem - they differ, or the header is not an id."""
     if key is None:
         return in_body
     if len(key) >= 2 and key[0] == key[-1] == '"':  # as the header's draft standard writes it
@@ -243,7 +243,7 @@ def choose_id(in_body: str | None, key: str | None) -> str | None:
 
 
 def find_traceparent(call: HttpCall) -> TraceHeaders:
-    """Find the trace that the caller is in. A header that is no W3C Trace Context is ignored, as its specification says."""
+    """Find the trace that the caller is in. A header that is not W3C Trace Context is ignored, as its specification says."""
     headers = call.request.headers
     given, state = headers.getlist("traceparent"), ",".join(headers.getlist("tracestate"))
     if len(given) != 1 or parse_headers(given[0], state) is None:

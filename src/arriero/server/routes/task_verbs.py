@@ -1,4 +1,4 @@
-"""The verbs of people on tasks: on one, on a bounded part of those that a filter names, and the assignment to an App.
+"""The verbs of operators on tasks: on one, on a bounded part of those that a filter names, and the assignment to an App.
 
 A dry run on many tasks gives a plan: each task that allows the verb, with its incarnation. The plan may be sent again if an answer
 was lost: what the first request did is reported as done before, and nothing is done twice.
@@ -43,7 +43,7 @@ PLANNED_MAX = 200  # tasks of one plan
 
 
 class PlannedTask(msgspec.Struct, frozen=True, array_like=True):
-    """A task on which a verb is to be carried out, as it was when a person decided."""
+    """A task on which a verb is to be carried out, as it was when an operator decided."""
 
     task_no: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
     incarnation: Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
@@ -112,7 +112,7 @@ async def operate_plan(
 
 
 async def was_done(store: StateStore, loaded: Loaded, since: Instant, verb: Verb, by: str, reason: str) -> bool:
-    """Return True if the person carried out the verb on the task for that reason since then, as its history tells."""
+    """Return True if the operator carried out the verb on the task for that reason since then, as its history says."""
     async for row in store.history(loaded.task.task_no):
         if row.at < since:
             continue
@@ -149,7 +149,7 @@ class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         filter: the tasks that are meant; at least one thing they have in common.
         plan: ``plan`` of a dry run, instead of a filter. It may be sent again if its answer was lost.
         dry_run: only judge the tasks, and answer with a plan.
-        limit: so many tasks of the filter at most.
+        limit: maximum number of tasks of the filter.
         cursor: ``next`` of the request before.
     """
 
@@ -404,7 +404,7 @@ class AssignAppAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Args:
         workflows: how many tasks of each were given to the App (of a dry run: would be).
-        tokens: that do not reach these tasks any more; left out if there are none, and without the scope admin.
+        tokens: that do not reach these tasks any longer; left out if there are none, and without the scope admin.
     """
 
     app: str
@@ -419,7 +419,7 @@ class AssignAppAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     "POST",
     "/v1/tasks:assign-app",
     Needs(Scope.OPERATE),
-    summary="Say which App runs tasks. The same request again goes on with what is left.",
+    summary="Say which App runs tasks. The same request again continues with what is left.",
     body=AssignAppRequest,
     problems=(TASK_UNKNOWN,),
     examples={"rename": {"app": "shop", "from_app": "old-shop", "reason": "it was renamed", "dry_run": True}},

@@ -1,4 +1,4 @@
-"""Tokens: who may use this API. Whoever holds the scope admin may make a token of any scope."""
+"""Tokens: who may use this API. The one who holds the scope admin may make a token of any scope."""
 
 import msgspec
 from msgspec.structs import asdict
