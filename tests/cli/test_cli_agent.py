@@ -55,7 +55,7 @@ def test_a_person_sees_who_is_down_and_closes_it_once_it_is_well(down: Call, sho
     assert (listed["agent"], listed["app"], listed["state"]) == ("payments", "bank", "open")
     shown = down("agent", "show", "payments").output
     assert "3 of 3 calls failed in 30 s: connection refused" in " ".join(shown.split())
-    assert "arriero agent close payments --app bank --reason TEXT" in shown
+    assert "arriero agent close payments --app-name bank --reason TEXT" in shown
     doctor = down("doctor")
     assert doctor.exit_code == 1
     assert "CARE  Agent payments gets no calls since" in doctor.output
@@ -114,7 +114,7 @@ def test_a_paused_agent_is_shown_with_who_and_why_and_resumed(down: Call) -> Non
     [
         (("show", "nix"), "there is no Agent 'nix' in the store", 4),
         (("close", "nix", *WHY), "there is no Agent 'nix'; see `arriero agent list`", 4),
-        (("close", "payments", "--app", "nix", *WHY), "there is no Agent 'payments' in App 'nix'", 4),
+        (("close", "payments", "--app-name", "nix", *WHY), "there is no Agent 'payments' in App 'nix'", 4),
         (("close", "payments", "--target", "north", *WHY), "payments[north] is closed already", 3),
         (("open", "payments", "--by", "ana", "--reason", " "), "reason is ' '; a verb says who asks for it and why", 2),
         (("open", "payments", "--by", "ana"), "Missing option '--reason'", 2),

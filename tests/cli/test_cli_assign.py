@@ -31,8 +31,8 @@ def test_a_second_app_is_refused_in_one_line_until_a_person_says_whose_the_open_
     (line,) = refused.stderr.splitlines()
     assert "App 'travel' and App 'shopfront' both have a workflow" in line
     assert "open tasks of 'buggy', 'fulfil', 'later' were kept by a release that did not record their App" in line
-    assert "arriero store assign --app shopfront --reason WHY" in line
-    assert sold("store", "assign", "--app", "shopfront", "--reason", "ours", "--yes").exit_code == 0
+    assert "arriero store assign --to shopfront --reason WHY" in line
+    assert sold("store", "assign", "--to", "shopfront", "--reason", "ours", "--yes").exit_code == 0
     begun = sold("submit", "travel:app", "fulfil", "--arguments", '{"order":{"id":"x"}}', "--task-id", "new")
     assert begun.exit_code == 0
     assert apps(sold)["new"] == "travel"
@@ -41,7 +41,7 @@ def test_a_second_app_is_refused_in_one_line_until_a_person_says_whose_the_open_
 
 def test_a_dry_run_counts_and_changes_nothing(sold: Call, shop: Path) -> None:
     older(shop)
-    done = sold("store", "assign", "--app", "shopfront", "--reason", "ours", "--dry-run")
+    done = sold("store", "assign", "--to", "shopfront", "--reason", "ours", "--dry-run")
     assert (done.exit_code, done.stdout) == (
         0,
         "3 tasks would be of App 'shopfront': 1 of buggy, 1 of fulfil, 1 of later\n",
@@ -51,7 +51,7 @@ def test_a_dry_run_counts_and_changes_nothing(sold: Call, shop: Path) -> None:
 
 def test_what_is_open_or_in_error_is_given_and_the_rest_when_it_is_asked_for(sold: Call, shop: Path) -> None:
     older(shop)
-    asked = ("store", "assign", "--app", "shopfront", "--reason", "ours", "--by", "ana", "--yes", "--json")
+    asked = ("store", "assign", "--to", "shopfront", "--reason", "ours", "--by", "ana", "--yes", "--json")
     (told,) = json_lines(sold(*asked).stdout)
     assert told == {
         "app": "shopfront",
@@ -69,7 +69,7 @@ def test_what_is_open_or_in_error_is_given_and_the_rest_when_it_is_asked_for(sol
 
 def test_one_task_is_given_by_its_id(sold: Call, shop: Path) -> None:
     older(shop)
-    asked = ("store", "assign", "--app", "travel", "--reason", "theirs", "--yes")
+    asked = ("store", "assign", "--to", "travel", "--reason", "theirs", "--yes")
     assert sold(*asked, "--task", "later").stdout == "1 task is of App 'travel': 1 of later\n"
     assert {task_id for task_id, app in apps(sold).items() if app} == {"later"}
     missing = sold(*asked, "--task", "nowhere")
@@ -78,31 +78,31 @@ def test_one_task_is_given_by_its_id(sold: Call, shop: Path) -> None:
 
 
 def test_an_app_that_was_renamed_hands_over_its_tasks(sold: Call, shop: Path) -> None:
-    done = sold("store", "assign", "--from", "shopfront", "--app", "front", "--reason", "renamed", "--yes")
+    done = sold("store", "assign", "--from", "shopfront", "--to", "front", "--reason", "renamed", "--yes")
     assert (done.exit_code, done.stdout) == (0, "3 tasks are of App 'front': 1 of buggy, 1 of fulfil, 1 of later\n")
     assert "app.renamed" in sold("history").stdout
     (shop / "h.jsonl").write_text(sold("export").stdout)
     assert sold("check", "h.jsonl").exit_code == 0
-    refused = sold("store", "assign", "--task", "later", "--app", "travel", "--reason", "no", "--yes")
+    refused = sold("store", "assign", "--task", "later", "--to", "travel", "--reason", "no", "--yes")
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "task 'later' is of App 'front': give it away with --from front" in refused.stderr
 
 
 def test_bad_names_are_refused_and_so_is_what_nobody_can_be_asked_about(sold: Call, shop: Path) -> None:
     older(shop)
-    for wrong in (("--app", ""), ("--app", "a\x1bb"), ("--app", "shopfront", "--from", "shopfront")):
+    for wrong in (("--to", ""), ("--to", "a\x1bb"), ("--to", "shopfront", "--from", "shopfront")):
         refused = sold("store", "assign", *wrong, "--reason", "ours", "--yes")
         assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-    refused = sold("store", "assign", "--app", "shopfront", "--reason", "ours")
+    refused = sold("store", "assign", "--to", "shopfront", "--reason", "ours")
     assert refused.exit_code == 2
     assert "nobody can be asked here" in refused.stderr
-    assert "a verb says who asks for it and why" in sold("store", "assign", "--app", "x", "--reason", " ").stderr
+    assert "a verb says who asks for it and why" in sold("store", "assign", "--to", "x", "--reason", " ").stderr
 
 
 def test_tasks_of_an_app_that_runs_are_its_own(call: Call, start: object) -> None:
     run = start()  # type: ignore[operator]
     run.until("ready")
-    refused = call("store", "assign", "--from", "shopfront", "--app", "travel", "--reason", "no", "--yes")
+    refused = call("store", "assign", "--from", "shopfront", "--to", "travel", "--reason", "no", "--yes")
     assert (refused.exit_code, refused.stdout) == (3, "")
     assert "App 'shopfront' runs in process 1: stop it first" in refused.stderr
 

@@ -15,7 +15,11 @@ FINE = ("--arguments", order("1"))
     ("arguments", "part", "code"),
     [
         (["nothing"], "there is no `arriero nothing`", 2),
-        (["run"], "no App is named; give MODULE:APP, or set ARRIERO_APP", 2),
+        (["run"], "no App is named: type `arriero run MODULE:APP`, like shop:app, or set ARRIERO_APP", 2),
+        (["submit", "fulfil"], "no App is named: type `arriero submit MODULE:APP`, like shop:app", 2),
+        (["submit", APP], "Missing argument 'WORKFLOW_OR_STEP'", 2),
+        (["submit"], "Missing argument 'WORKFLOW_OR_STEP'", 2),
+        (["agent", "close", "bank", "--app", "shop"], "No such option '--app'", 2),
         (["task", "list", "--nothing"], "No such option", 2),
         (["task", "list", "--state", "nothing"], "'nothing' is not one of 'pending'", 2),
         (["task", "list", "--limit", "-1"], "-1 is not in the range", 2),

@@ -92,6 +92,12 @@ def test_each_line_is_a_task_and_the_same_file_again_changes_nothing(call: Call,
     assert tasks(call) == ["a", "b", "c"]
 
 
+def test_a_file_is_submitted_to_the_configured_app(call: Call, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARRIERO_APP", APP)
+    assert call("ledger", "submit", str(file), "--splitter", "splitters:entries").exit_code == 0
+    assert tasks(call) == ["a", "b", "c"]
+
+
 def test_another_content_under_the_same_name_is_refused_and_another_name_is_not(call: Call, file: Path) -> None:
     submit(call, file)
     file.write_text("a,customer 1\nb\nd\n")

@@ -75,7 +75,7 @@ def test_the_list_tells_what_is_due_and_when(press: Call) -> None:
         ("hourly", 0, 5),
         ("nightly", 0, 5),
     ]
-    assert press("schedule", "list", "--app", "other").output.splitlines()[1:] == []
+    assert press("schedule", "list", "--app-name", "other").output.splitlines()[1:] == []
 
 
 def test_one_is_shown_with_its_next_instants_its_rules_and_its_commands(press: Call) -> None:
@@ -88,7 +88,7 @@ def test_one_is_shown_with_its_next_instants_its_rules_and_its_commands(press: C
     assert "missed runs: missed runs are made up for 2 h" in text
     assert shown.output.count("UTC  ") == 5
     assert "code declared it: report, every 1 h, overlap queue" in text
-    assert "arriero schedule pause hourly --app press --reason TEXT" in shown.output
+    assert "arriero schedule pause hourly --app-name press --reason TEXT" in shown.output
     (view,) = json_lines(press("schedule", "show", "nightly", "--json").stdout)
     assert (view["schedule"]["timezone"], view["schedule"]["catch_up"]) == ("Europe/Madrid", None)
 
@@ -97,7 +97,9 @@ def test_a_schedule_that_is_not_there_is_refused_in_one_line(press: Call) -> Non
     assert "there is no schedule 'weekly'; see `arriero schedule list`" in refused(
         press("schedule", "show", "weekly"), 4
     )
-    assert "there is no schedule 'nightly' of App 'x'" in refused(press("schedule", "show", "nightly", "--app", "x"), 4)
+    assert "there is no schedule 'nightly' of App 'x'" in refused(
+        press("schedule", "show", "nightly", "--app-name", "x"), 4
+    )
     for verb in ("pause", "resume", "remove", "run-now"):
         assert "there is no schedule 'weekly'" in refused(press("schedule", verb, "weekly", *WHY), 4)
 
@@ -108,7 +110,7 @@ def test_a_pause_is_shown_with_who_and_why_and_ends_with_a_resume(press: Call) -
     shown = press("schedule", "show", "nightly")
     assert 'by ana: "she says so"' in shown.output
     assert "next runs:    none" in shown.output
-    assert "arriero schedule resume nightly --app press --reason TEXT" in shown.output
+    assert "arriero schedule resume nightly --app-name press --reason TEXT" in shown.output
     assert "is paused already, by ana: she says so" in refused(press("schedule", "pause", "nightly", *WHY), 3)
     assert "runs next at" in press("schedule", "resume", "nightly", *WHY).output
     assert "is not paused" in refused(press("schedule", "resume", "nightly", *WHY), 3)
@@ -134,7 +136,7 @@ def test_a_run_of_now_is_a_task(press: Call) -> None:
     assert f"arriero task explain {said[1]}" in press("schedule", "show", "hourly").output
 
 
-def test_a_schedule_is_added_and_tells_when_it_runs_first(press: Call) -> None:
+def test_a_schedule_is_added_and_tells_when_it_runs_first(press: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     cron = ("--cron", "0 9 * * 1", "--timezone", "Europe/Madrid")
     added = press("schedule", "add", "press:app", "weekly", "report", "--arguments", '{"day":"x"}', *cron, *WHY)
     assert added.exit_code == 0, added.output
@@ -142,7 +144,8 @@ def test_a_schedule_is_added_and_tells_when_it_runs_first(press: Call) -> None:
     shown = plain(press("schedule", "show", "weekly"))
     assert "declared: by ana" in shown
     assert 'ana added it: report, cron 0 9 * * 1 in Europe/Madrid, overlap skip ("she says so")' in shown
-    again = press("schedule", "add", "press:app", "weekly", "report", "--every", "2h", *WHY)
+    monkeypatch.setenv("ARRIERO_APP", "press:app")
+    again = press("schedule", "add", "weekly", "report", "--every", "2h", *WHY)
     assert "exists with another declaration; remove it first" in refused(again, 3)
     taken = press("schedule", "add", "press:app", "nightly", "report", "--every", "2h", *WHY)
     assert "is declared by the code of App 'press': change it there" in refused(taken, 3)
@@ -194,7 +197,7 @@ def test_the_explanation_of_a_run_names_its_schedule(press: Call) -> None:
     (run,) = json_lines(press("schedule", "run-now", "nightly", *WHY, "--json").stdout)
     explained = plain(press("task", "explain", run["task_id"]))
     assert "schedule nightly of App press submitted it, as its run of" in explained
-    assert "arriero schedule show nightly --app press" in explained
+    assert "arriero schedule show nightly --app-name press" in explained
 
 
 def test_the_doctor_names_what_is_wrong_with_a_schedule(press: Call, shop: Path) -> None:
@@ -211,7 +214,7 @@ def test_the_doctor_names_what_is_wrong_with_a_schedule(press: Call, shop: Path)
     asyncio.run(run())
     assert "1 schedule is no longer declared by code; it goes on: nightly" in plain(press("doctor"))
     assert "its code does not declare it any more" in press("schedule", "list").output
-    assert "arriero schedule remove nightly --app press" in press("schedule", "show", "nightly").output
+    assert "arriero schedule remove nightly --app-name press" in press("schedule", "show", "nightly").output
 
 
 def test_a_pass_of_supervision_tells_of_what_is_due_and_runs_nowhere(

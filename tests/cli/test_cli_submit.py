@@ -44,6 +44,18 @@ def test_a_known_id_with_another_key_is_refused(call: Call) -> None:
     assert json_lines(call("convoy", "list", "--state", "idle", "--json").stdout) == []
 
 
+def test_the_app_comes_from_the_settings_where_none_is_given(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARRIERO_APP", APP)
+    for name in ("fulfil", "step:charge"):
+        assert call("submit", name, "--arguments", order("1")).exit_code == 0
+    refused = call("submit", "nothing")
+    assert (refused.exit_code, "no workflow or step 'nothing'; workflows: buggy, fulfil" in refused.stderr) == (2, True)
+    monkeypatch.setenv("ARRIERO_APP", "nowhere:app")
+    assert call("submit", APP, "fulfil", "--arguments", order("1")).exit_code == 0
+    lost = call("submit", "fulfil")
+    assert "app nowhere:app (ARRIERO_APP) cannot be loaded: there is no module 'nowhere'" in lost.stderr
+
+
 def test_a_single_step_is_a_task_and_may_be_named_as_one(call: Call) -> None:
     for name in ("charge", "step:charge"):
         submitted = json.loads(call("submit", APP, name, "--arguments", order("1"), "--json").stdout)

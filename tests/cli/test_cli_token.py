@@ -36,7 +36,7 @@ def test_a_token_that_is_revoked_stays_in_the_list_with_the_reason(call: Call) -
 
 
 def test_a_token_is_restricted_to_apps_and_workflows_and_the_list_says_so(call: Call) -> None:
-    restricted = ("--app", "shop", "--app", "travel", "--workflow", "fulfil")
+    restricted = ("--app-name", "shop", "--app-name", "travel", "--workflow", "fulfil")
     made = call("token", "create", "partner", "--scope", "submit", *restricted, "--by", "ana")
     assert "may submit, restricted to App shop, travel; workflow fulfil, and never expires" in made.stderr
     (view,) = json_lines(call("token", "list", "--json").stdout)
@@ -69,7 +69,7 @@ def test_a_cap_on_open_tasks_is_kept_with_a_token_and_the_list_says_so(call: Cal
             "it must be a whole number from 1 to 1,000,000",
             2,
         ),
-        (("create", "ci", "--scope", "read", "--app", ""), "name of an App has 0 characters", 2),
+        (("create", "ci", "--scope", "read", "--app-name", ""), "name of an App has 0 characters", 2),
         (("revoke", "0011", "--reason", "lost"), "no token has the id '0011'", 4),
     ],
 )

@@ -194,7 +194,7 @@ async def test_a_second_app_on_an_older_store_is_refused_and_begins_nothing(url:
     await store.open()
     await store._write(lambda tables: tables.connection.execute("UPDATE arriero_task SET app = ''"))
     await store.close()
-    with pytest.raises(AppCollision, match="arriero store assign --app shop"):
+    with pytest.raises(AppCollision, match="arriero store assign --to shop"):
         async with travel.running():
             pass
     assert seen == []

@@ -92,7 +92,7 @@ def test_a_rate_is_used_up_until_its_row_says_nothing_and_a_window_at_most(until
         (
             'breaker ["shop","bank","m 7"]',
             "the breaker of Agent bank[m 7] of App shop",
-            "arriero agent close bank --target 'm 7' --app shop --reason TEXT",
+            "arriero agent close bank --target 'm 7' --app-name shop --reason TEXT",
         ),
         (
             'agent_limits ["shop","bank"]',
@@ -119,5 +119,5 @@ def test_the_alert_of_a_shared_row_says_what_waits_and_what_to_do() -> None:
     line = format_alert_line(opened)
     assert line.startswith("the breaker of Agent b of App s: it cannot be read: column state of table breaker")
     assert "its requests wait" in line
-    assert line.endswith("next: arriero agent close b --app s --reason TEXT")
+    assert line.endswith("next: arriero agent close b --app-name s --reason TEXT")
     assert b'"type":"row.alert.opened"' in encode_alert(opened)

@@ -225,7 +225,7 @@ def test_what_waits_for_another_app_is_named_with_the_app_that_has_such_code_and
     for finding in found:
         assert finding.remedy == (
             "start App 'web' here; App 'shop' has code of that name: if they are one system, give both one name,"
-            " App('shop', ...), and run `arriero store assign --from web --app shop --reason WHY`"
+            " App('shop', ...), and run `arriero store assign --from web --to shop --reason WHY`"
         )
     ours = {"workflows": (("shop", "fulfil"),), "steps": (("shop", "payments", "charge"),)}
     assert "code" not in [finding.about for finding in diagnose_store(survey(**ours))]

@@ -511,7 +511,7 @@ def test_however_a_task_stands_there_is_an_answer_and_only_verbs_of_its_state(
 # --- Apps
 REMEDY = (
     "start App 'web' here; App 'shop' has code of that name: if they are one system, give both one name, App('shop', ...),"
-    " and run `arriero store assign --from web --app shop --reason WHY`"
+    " and run `arriero store assign --from web --to shop --reason WHY`"
 )
 
 

@@ -208,7 +208,7 @@ def test_a_run_says_which_schedule_submitted_it_and_another_task_does_not() -> N
     said = describe_run(run, "schedule")
     assert said == (
         "schedule nightly of App shop submitted it, as its run of 2023-11-14T23:25:46Z; see: arriero schedule show nightly"
-        " --app shop"
+        " --app-name shop"
     )
     assert describe_run(run, "client") == ""
     assert describe_run(replace(run, task_id="order-1"), "schedule") == ""

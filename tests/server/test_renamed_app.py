@@ -145,7 +145,9 @@ async def test_the_doctor_names_a_token_of_a_renamed_app_until_it_is_revoked(kin
         assert (await world.ask("shop", admin, "POST", "/v1/tasks:assign-app", json=RENAME)).is_success
         (finding,) = await diagnose()
         assert "of partner is restricted to App 'old-shop', which is now App 'shop'" in finding["says"]
-        assert finding["remedy"].startswith("arriero token create --scope read --app shop --app travel partner; ")
+        assert finding["remedy"].startswith(
+            "arriero token create --scope read --app-name shop --app-name travel partner; "
+        )
         assert (await world.type(finding["remedy"].split("then: ")[1])).exit_code == 0
         assert await diagnose() == []
 
@@ -158,13 +160,13 @@ async def test_the_command_line_names_the_tokens_and_an_assigned_part_of_an_app_
         await make(world, "read", apps=["old-shop"], workflows=["other"])
         await make(world, "read", apps=["travel"])
         await make(world, "read", apps=["old-shop", "shop"])
-        said = await world.type("arriero store assign --from old-shop --app shop --workflow fulfil --reason part --yes")
+        said = await world.type("arriero store assign --from old-shop --to shop --workflow fulfil --reason part --yes")
         assert said.exit_code == 0, said.stderr
         count, token, remedy = said.stdout.splitlines()
         assert count == "1 task is of App 'shop': 1 of fulfil"
         assert token.endswith(" of partner is restricted to App old-shop: it does not reach them")
         assert remedy.startswith(
-            "    arriero token create --scope read --app old-shop --app shop --open-tasks-max 7 --expires-in 3"
+            "    arriero token create --scope read --app-name old-shop --app-name shop --open-tasks-max 7 --expires-in 3"
         )
 
 
@@ -191,4 +193,4 @@ def test_more_tokens_than_the_doctor_shows_are_counted_and_odd_names_are_quoted(
     rows = [token("old", name="-a b") for _ in range(30)]
     *named, more, _ = diagnose_tokens(rows, later(NOON, 1), serves=True, names={"old": "ne'w"})
     assert f"{30 - len(named)} more tokens restricted to an App that was renamed" in more.says
-    assert named[0].remedy.startswith("""arriero token create --scope read --app 'ne'"'"'w' -- '-a b'; """)
+    assert named[0].remedy.startswith("""arriero token create --scope read --app-name 'ne'"'"'w' -- '-a b'; """)

@@ -77,7 +77,7 @@ for _verb in agents.VERBS:
 
 @agent.command("show", short_help="Show one Agent: its state, why, what waits, and when a call goes next.")
 @click.argument("name", metavar="AGENT")
-@click.option("--app", metavar="NAME", help="Only of this App; else of all that have an Agent of the name.")
+@click.option("--app-name", "app", metavar="NAME", help="Only of this App; else of all that have an Agent of the name.")
 @store_option
 @json_option
 def show_agent(name: str, app: str | None, store: str | None, as_json: bool) -> None:
@@ -180,7 +180,7 @@ def list_commands(view: AgentView, store: str | None) -> list[tuple[str, str]]:
         found.append((AgentVerb.PAUSE, "take no requests for a while"))
     words = [shell_word(view.agent)]
     words += ["--target", shell_word(view.target)] if view.target else []
-    words += ["--app", shell_word(view.app)] if view.app else []
+    words += ["--app-name", shell_word(view.app)] if view.app else []
     words += ["--reason", "TEXT"]
     words += ["--store", shell_word(store)] if store is not None and "@" not in store else []
     return [(f"arriero agent {verb} {' '.join(words)}", does) for verb, does in found]

@@ -25,6 +25,7 @@ from ..client.ledger_handle import (
     wait_for_ledger,
 )
 from ..client.task_verbs import ACTOR, check_signature
+from ..config import load_configuration
 from ..errors import ArrieroError, InvalidInput, NotAllowed
 from ..model import LedgerRow, LedgerState, TaskState
 from ..operations.problems import ExitCode
@@ -43,7 +44,7 @@ from .options import (
     yes_option,
 )
 from .output import Progress, format_time, print_json, print_table, print_text
-from .stores import format_error_location, import_module, load_app, open_client, open_store_to_read
+from .stores import app_argument, format_error_location, import_module, load_chosen_app, open_client, open_store_to_read
 
 PROGRESS_SECONDS = 10.0  # where no terminal shows progress
 PAGE = 100
@@ -66,7 +67,7 @@ def ledger() -> None:
 
 # --- submitting
 @ledger.command(short_help="Submit a file: a task for each operation in it.")
-@click.argument("app", metavar="MODULE:APP")
+@app_argument
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
 @click.option(
     "--splitter", metavar="MODULE:FUNCTION", required=True, help="A function from the file's Path to its entries."
@@ -82,7 +83,7 @@ def ledger() -> None:
 @store_option
 @json_option
 def submit(
-    app: str,
+    app: str | None,
     file: Path,
     splitter: str,
     ledger_id: str | None,
@@ -95,7 +96,7 @@ def submit(
     When this returns, all of them are durable, whether or not anything runs them now. After a crash, do the same again: it
     goes on where it stood. Exits with 1 when entries were set aside.
     """
-    loaded = load_app(app)
+    loaded = load_chosen_app(app, load_configuration(flags={"store": store}))
     entries = _split_file(splitter, file)
     named = file.name if ledger_id is None else ledger_id
     result = asyncio.run(_submit(loaded, named, entries, store, bad))

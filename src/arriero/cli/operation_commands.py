@@ -208,7 +208,8 @@ def _build_option(field: msgspec.structs.FieldInfo) -> Option:
         settings |= {"default": field.default, "show_default": True}
     null = extra.get("null")
     text = (meta.description or "").removesuffix(".") + form + (f"; or {null}." if null and not words else ".")
-    return click.option(name, type=_read_null(parse, null) if null else parse, help=text, **settings)
+    names = [name, field.name] if name == "--app-name" else [name]  # the others are passed by the name of the option
+    return click.option(*names, type=_read_null(parse, null) if null else parse, help=text, **settings)
 
 
 def _build_json_reader(option: str) -> Callable[[str], msgspec.Raw]:

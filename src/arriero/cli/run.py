@@ -24,7 +24,7 @@ from ..store import open_store
 from ..text.escaping import one_line
 from .options import F, log_format_option, store_option
 from .output import PlainFormatter, discard_output
-from .stores import load_app, load_configured_app
+from .stores import app_argument, load_chosen_app
 
 LINGER_SECONDS = 3.0  # for threads of steps that outlived their deadline; nothing of theirs would be kept
 
@@ -150,7 +150,7 @@ def collect_http_flags(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @click.command(short_help="Serve the HTTP API of an App until a signal.")
-@click.argument("app", metavar="[MODULE:APP]", required=False)
+@app_argument
 @store_option
 @log_format_option
 @http_options
@@ -162,7 +162,7 @@ def serve(app: str | None, store: str | None, log_format: str | None, token_file
     """
     stop = StopSignal()
     stop.listen()
-    loaded = load_configured_app(load_configuration()) if app is None else load_app(app)
+    loaded = load_chosen_app(app, load_configuration())
     flags = collect_http_flags(http)
     configuration = loaded.session.configure(store=store, roles=[HTTP], log_format=log_format, **flags)
     log_to_standard_error(configuration.log_format, partial(find_process_name, loaded))
@@ -224,7 +224,7 @@ async def _wait_for_end(stop: StopSignal, wait_until_ended: Callable[[], Any]) -
 
 
 @click.command(short_help="Run an App until a signal.")
-@click.argument("app", metavar="[MODULE:APP]", required=False)
+@app_argument
 @store_option
 @click.option("--roles", metavar="ROLES", help="Some of scheduler,agents,supervisor,http; all but http by default.")
 @click.option("--agents", metavar="NAMES", help="The Agents to host, by name and comma; all by default.")
@@ -249,7 +249,7 @@ def run(
     stop = StopSignal()
     stop.listen()
     settings = load_configuration(flags={"log_format": log_format})
-    loaded = load_configured_app(settings) if app is None else load_app(app)
+    loaded = load_chosen_app(app, settings)
     log_to_standard_error(settings.log_format, partial(find_process_name, loaded))
     chosen, hosted = _parse_names(roles, "role"), _parse_names(agents, "Agent")
     configuration = loaded.session.configure(store=store, roles=chosen, **collect_http_flags(http))

@@ -11,6 +11,7 @@ from ..client.json_payloads import build_call
 from ..client.schedule_declarations import check_instant
 from ..client.schedules import ScheduleView, build_schedule_view, choose_app_of_schedule, read_shown_declaration
 from ..client.task_verbs import check_signature
+from ..config import load_configuration
 from ..events import Event, UnreadableEvent
 from ..events.store import EventOfSchedule
 from ..explain.schedules import find_remedy, format_catch_up, name_in_command
@@ -23,7 +24,14 @@ from ..text.format import format_count, format_timing
 from .operation_commands import add_act, add_listing, add_options, build_group, print_done, read_arguments
 from .options import json_option, print_nobody_runs, read_option, signature_options, store_option
 from .output import format_time, print_commands, print_fields, print_history, print_json, truncate
-from .stores import format_last_events, load_app, load_store_stream, open_client, open_store_to_read
+from .stores import (
+    app_argument,
+    format_last_events,
+    load_chosen_app,
+    load_store_stream,
+    open_client,
+    open_store_to_read,
+)
 
 
 class ShownSchedule(msgspec.Struct, frozen=True):
@@ -62,7 +70,9 @@ def _find_trouble(view: ScheduleView) -> str:
 
 @schedule.command("show", short_help="Show one schedule: when it is due next and why, its last run, what is wrong.")
 @click.argument("name", metavar="SCHEDULE")
-@click.option("--app", metavar="NAME", help="Only of this App; else of all that have a schedule of the name.")
+@click.option(
+    "--app-name", "app", metavar="NAME", help="Only of this App; else of all that have a schedule of the name."
+)
 @store_option
 @json_option
 def show_schedule(name: str, app: str | None, store: str | None, as_json: bool) -> None:
@@ -150,7 +160,7 @@ def _list_commands(row: ScheduleRow, view: ScheduleView) -> list[tuple[str, str]
 
 # --- adding
 @schedule.command("add", short_help="Add a schedule that no code declares.")
-@click.argument("app", metavar="MODULE:APP")
+@app_argument
 @click.argument("name", metavar="SCHEDULE")
 @click.argument("called", metavar="WORKFLOW_OR_STEP")
 @click.option(
@@ -164,7 +174,7 @@ def _list_commands(row: ScheduleRow, view: ScheduleView) -> list[tuple[str, str]
 @store_option
 @json_option
 def add_schedule(
-    app: str,
+    app: str | None,
     name: str,
     called: str,
     arguments: str,
@@ -176,7 +186,7 @@ def add_schedule(
 ) -> None:
     """Add a schedule: a workflow or step of an App is submitted by a cron line, at a period, or once."""
     check_signature(by, reason)
-    loaded = load_app(app)
+    loaded = load_chosen_app(app, load_configuration(flags={"store": store}))
     call = build_call(loaded.session, called, read_option(arguments, "--arguments"), "--arguments")
     asked = read_arguments(schedules.ScheduleRequest, {"name": name, "workflow": called, "reason": reason, **options})
 

@@ -69,7 +69,7 @@ async def _open_epoch(given: str | None, actor: str, reason: str) -> Epoch:
 
 
 @store.command("assign", short_help="Say which App runs tasks that do not say so, or were another App's.")
-@click.option("--app", "name", metavar="NAME", required=True, help="The App that runs them from now on, App(NAME).")
+@click.option("--to", "name", metavar="NAME", required=True, help="The App that runs them from now on, App(NAME).")
 @click.option("--from", "from_app", metavar="NAME", default="", help="Whose they are; else tasks that do not say so.")
 @click.option("--workflow", metavar="NAME", help="Only tasks of this workflow; step:NAME for tasks of one step.")
 @click.option("--task", "task_ids", metavar="ID", multiple=True, help="Only this task; may be given again.")

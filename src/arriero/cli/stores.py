@@ -2,12 +2,15 @@
 
 import importlib
 import os
+import re
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+import click
 
 from ..client.app import App
 from ..client.row_shapes import to_datetime
@@ -108,6 +111,40 @@ def _list_apps(module: ModuleType) -> str:
     return ", ".join(sorted(name for name, value in vars(module).items() if isinstance(value, App))) or "none"
 
 
+# A task of one step is named `step:NAME`.
+_names_app = re.compile(r"(?!step:)[^\W\d][\w.]*:[^\W\d][\w.]*").fullmatch
+
+
+class _AppArgument(click.Argument):
+    """The App of a command, which may be left out: then the arguments behind it move up."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        names = [param.name for param in ctx.command.params if isinstance(param, click.Argument) and param.name]
+        values = [opts.get(name) for name in names]
+        first, last = values[0], values[-1]
+        is_one_missing = len(names) > 1 and not isinstance(last, str)  # what click has there depends on its release
+        if is_one_missing and not (isinstance(first, str) and _names_app(first)):
+            moved = dict(zip(names, [last, *values[:-1]], strict=True))
+            assert isinstance(opts, dict)
+            opts.update(moved)
+        return super().handle_parse_result(ctx, opts, args)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def app_argument(function: F) -> F:
+    """Add the argument ``[MODULE:APP]``, before all others; see ``load_chosen_app``."""
+    return click.argument("app", metavar="[MODULE:APP]", required=False, cls=_AppArgument)(function)
+
+
+def load_chosen_app(named: str | None, configuration: Configuration) -> App:
+    """Load the App that a command was given, else the configured one. Raises InvalidInput - it cannot be loaded."""
+    return load_configured_app(configuration) if named is None else load_app(named)
+
+
 def load_store_configuration(store: str | None) -> Configuration:
     """Load the settings for a command that was given no App.
 
@@ -128,7 +165,10 @@ def load_configured_app(configuration: Configuration) -> App:
     """
     origin = configuration.origin("app")
     if not configuration.app:
-        raise InvalidInput("no App is named; give MODULE:APP, or set ARRIERO_APP, or app in arriero.toml")
+        raise InvalidInput(
+            f"no App is named: type `arriero {_read_command_words()} MODULE:APP`, like shop:app, or set ARRIERO_APP, or app in"
+            " arriero.toml"
+        )
     if configuration.file is not None and origin == str(configuration.file):
         add_folder(str(configuration.file.parent))
     try:
@@ -136,6 +176,12 @@ def load_configured_app(configuration: Configuration) -> App:
     except ArrieroError as error:
         without = "to look at a store without its App: --store URL"
         raise InvalidInput(f"app {configuration.app} ({origin}) cannot be loaded: {error}; {without}") from error
+
+
+def _read_command_words() -> str:
+    """Read the words of the command that runs, without the program's name."""
+    context = click.get_current_context(silent=True)
+    return "run" if context is None else context.command_path.partition(" ")[2]
 
 
 def load_app_with_types(named: str | None, store: str | None, option: str) -> App:

@@ -13,6 +13,7 @@ from ..client.json_payloads import build_call
 from ..client.submission import SubmissionOptions
 from ..client.task import Task
 from ..client.task_verbs import load_task
+from ..config import load_configuration
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import TaskFailed
@@ -21,7 +22,7 @@ from ..text.escaping import one_line
 from .operation_commands import gather_options
 from .options import json_option, print_nobody_runs, read_option, store_option
 from .output import print_json
-from .stores import load_app, open_client
+from .stores import app_argument, load_chosen_app, open_client
 
 
 class SubmittedTask(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,7 +37,7 @@ class SubmittedTask(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @click.command(short_help="Start a task.")
-@click.argument("app", metavar="MODULE:APP")
+@app_argument
 @click.argument("name", metavar="WORKFLOW_OR_STEP")
 @click.option(
     "--arguments",
@@ -50,7 +51,7 @@ class SubmittedTask(msgspec.Struct, frozen=True, omit_defaults=True):
 @store_option
 @json_option
 def submit(
-    app: str,
+    app: str | None,
     name: str,
     arguments: str,
     task_id: str | None,
@@ -60,7 +61,7 @@ def submit(
     as_json: bool,
 ) -> None:
     """Start a task. When this returns, the task is durable, whether or not anything runs it now."""
-    loaded = load_app(app)
+    loaded = load_chosen_app(app, load_configuration(flags={"store": store}))
     call = build_call(loaded.session, name, read_option(arguments, "--arguments"), "--arguments")
     submission = asyncio.run(_submit(loaded, call, store, task_id, options, wait=wait))
     if as_json:

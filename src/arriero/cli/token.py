@@ -24,7 +24,9 @@ token = build_group("token", "Manage the tokens of the HTTP API: who may do what
 @token.command("create", short_help="Create a token. Its secret is shown once.")
 @click.argument("name", metavar="NAME")
 @click.option("--scope", "scopes", metavar="SCOPE", multiple=True, required=True, help=f"{SCOPES}; may be repeated.")
-@click.option("--app", "apps", metavar="APP", multiple=True, help="Restrict it to tasks of this App; may be repeated.")
+@click.option(
+    "--app-name", "apps", metavar="NAME", multiple=True, help="Restrict it to tasks of this App; may be repeated."
+)
 @click.option("--workflow", "workflows", metavar="NAME", multiple=True, help="And to this workflow; may be repeated.")
 @click.option(
     "--open-tasks-max", metavar="N", type=int, help="Tasks of its holder that may be open; any number by default."
@@ -47,7 +49,7 @@ def create_token(
     """Create a token under a NAME, which signs in the history what its holder does.
 
     The token alone goes to standard output, so that it can be piped into a secret store. It is kept nowhere: who loses it
-    creates another one. With --app and --workflow everything else is not there for its holder.
+    creates another one. With --app-name and --workflow everything else is not there for its holder.
     """
     wanted = [scope.strip() for given in scopes for scope in given.split(",")]
     options = {"scopes": wanted, "apps": apps, "workflows": workflows, "expires_in": expires_in}

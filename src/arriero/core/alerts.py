@@ -51,7 +51,7 @@ def _describe(table: str, key: Sequence[Any], other: DescribedRow) -> DescribedR
     match table, [one_line(str(part)) for part in key]:
         case "breaker", [app, agent, target]:
             of = f" --target {shell_word(target)}" if target else ""
-            of += f" --app {shell_word(app)}" if app else ""
+            of += f" --app-name {shell_word(app)}" if app else ""
             what = f"the breaker of Agent {agent}{f'[{target}]' if target else ''} of App {app}"
             return DescribedRow(what, "its requests wait", f"arriero agent close {shell_word(agent)}{of} --reason TEXT")
         case "agent_limits", [app, agent]:
@@ -77,7 +77,7 @@ def _describe(table: str, key: Sequence[Any], other: DescribedRow) -> DescribedR
         case "agent_metrics", [app, *_]:
             return DescribedRow(f"counts of the calls of App {app}", "nothing waits; they count as no call", _CORRECT)
         case "schedule", [app, schedule]:
-            remove = f"arriero schedule remove {shell_word(schedule)} --app {shell_word(app)} --reason TEXT"
+            remove = f"arriero schedule remove {shell_word(schedule)} --app-name {shell_word(app)} --reason TEXT"
             remedy = f"install its time zone or the release that wrote it, declare it again, or: {remove}"
             return DescribedRow(f"schedule {schedule} of App {app}", "its runs wait", remedy)
         case _:

@@ -138,6 +138,6 @@ def _describe_conflict(mine: str, other: str, shared: list[str], counts: Mapping
     of = ", ".join(f"{name!r}" for name, count in sorted(counts.items()) if count)
     return (
         f"App {mine!r} and App {other!r} both have {shared[0]}, and {tasks} of {of} {OLDER_RELEASE}: say whose they are"
-        f" with `arriero store assign --app {shlex.quote(other)} --reason WHY` or `--app {shlex.quote(mine)}`, or give one of"
+        f" with `arriero store assign --to {shlex.quote(other)} --reason WHY` or `--to {shlex.quote(mine)}`, or give one of"
         " the two a store of its own"
     )

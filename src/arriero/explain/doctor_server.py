@@ -106,7 +106,7 @@ def _diagnose_tokens_left_behind(rows: Sequence[TokenRow], names: Mapping[str, s
 def format_replacement(row: TokenRow, apps: Iterable[str], now: Instant) -> str:
     """Format the commands that replace a token by one that is alike and restricted to other Apps."""
     words = [f"--scope {shell_word(scope)}" for scope in row.scopes]
-    words += [f"--app {shell_word(app)}" for app in apps]
+    words += [f"--app-name {shell_word(app)}" for app in apps]
     words += [f"--workflow {shell_word(workflow)}" for workflow in row.workflows]
     if row.open_tasks_max is not None:
         words.append(f"--open-tasks-max {row.open_tasks_max}")

@@ -95,7 +95,7 @@ def suggest_assignment(app: str, others: Sequence[str]) -> str:
     if not app or not others:
         return ""
     names = " and ".join(f"App {other!r}" for other in others)
-    command = f"arriero store assign --from {shlex.quote(app)} --app {shlex.quote(others[0])} --reason WHY"
+    command = f"arriero store assign --from {shlex.quote(app)} --to {shlex.quote(others[0])} --reason WHY"
     return (
         f"start App {app!r} here; {names} {'has' if len(others) == 1 else 'have'} code of that name: if they are one system,"
         f" give both one name, App({others[0]!r}, ...), and run `{command}`"

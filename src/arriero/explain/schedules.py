@@ -99,7 +99,7 @@ def find_remedy(row: ScheduleRow) -> str:
 
 def name_in_command(row: ScheduleRow) -> str:
     """The words that name a schedule in a command."""
-    return f"{shell_word(row.name)} --app {shell_word(row.app)}"
+    return f"{shell_word(row.name)} --app-name {shell_word(row.app)}"
 
 
 def describe_run(task: TaskRow, submitted_by: str) -> str:
@@ -108,7 +108,7 @@ def describe_run(task: TaskRow, submitted_by: str) -> str:
     name = named.removeprefix(f"{task.app}/")
     if submitted_by != ACTOR or name == named:
         return ""
-    command = f"arriero schedule show {shell_word(name)} --app {shell_word(task.app)}"
+    command = f"arriero schedule show {shell_word(name)} --app-name {shell_word(task.app)}"
     return f"schedule {name} of App {task.app} submitted it, as its run of {instant}; see: {command}"
 
 

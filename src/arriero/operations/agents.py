@@ -9,7 +9,7 @@ from ..client.agents import AgentHandle, AgentView, check_agent_name, choose_app
 from ..client.session import Session
 from ..errors import UnknownName, VerbRefused
 from ..model.tokens import Scope
-from .declaration import Done, NoArguments, OperationDeclaration, ReasonRequest, Subject, say
+from .declaration import Done, NoArguments, OperationDeclaration, ReasonRequest, Subject, say, say_app_name
 
 
 class AgentListAnswer(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class AgentVerbRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_
     """A verb on an Agent."""
 
     target: Annotated[str, say("Only this part of its service.")] = ""
-    app: Annotated[str | None, say("Its App; needed only if several Apps have an Agent of the name.", "NAME")] = None
+    app: Annotated[str | None, say_app_name("Its App; needed only if several Apps have an Agent of the name.")] = None
 
 
 class AgentVerbAnswer(msgspec.Struct, frozen=True):

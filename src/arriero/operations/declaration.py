@@ -18,15 +18,24 @@ from ..errors import ArrieroError
 from ..model.tokens import Scope
 
 
-def say(description: str, metavar: str = "", *, words: tuple[str, ...] = (), null: str = "") -> msgspec.Meta:
+def say(
+    description: str, metavar: str = "", *, words: tuple[str, ...] = (), null: str = "", option: str = ""
+) -> msgspec.Meta:
     """Describe a field of arguments.
 
     Args:
         metavar: stands for its value in the usage of a command.
         words: that its option takes; none: any.
         null: the word that stands for None there, where that is something else than to leave the option out.
+        option: its name on the command line; empty: that of the field.
     """
-    return msgspec.Meta(description=description, extra={"metavar": metavar, "words": words, "null": null})
+    named = {"option": option} if option else {}
+    return msgspec.Meta(description=description, extra={"metavar": metavar, "words": words, "null": null, **named})
+
+
+def say_app_name(description: str) -> msgspec.Meta:
+    """Describe a field that holds the name of an App. ``--app`` is ``MODULE:APP`` in all commands."""
+    return say(description, "NAME", option="--app-name")
 
 
 def split_annotation(annotated: Any) -> tuple[Any, msgspec.Meta]:

@@ -13,7 +13,7 @@ from ..client.task_shapes import Payloads
 from ..errors import UnknownName, VerbRefused
 from ..model.schedules import join_overlaps
 from ..model.tokens import Scope
-from .declaration import Act, Done, OperationDeclaration, ReasonRequest, Subject, say
+from .declaration import Act, Done, OperationDeclaration, ReasonRequest, Subject, say, say_app_name
 
 OPERATE_AND_SUBMIT = (Scope.OPERATE, Scope.SUBMIT)
 SCHEDULE = Subject("name", "The schedule's name", "SCHEDULE")
@@ -29,7 +29,7 @@ class ScheduleListAnswer(msgspec.Struct, frozen=True):
 class ScheduleFilter(msgspec.Struct, frozen=True):
     """Filter of the list of schedules."""
 
-    app: Annotated[str | None, say("Only of this App; else of all.", "NAME")] = None
+    app: Annotated[str | None, say_app_name("Only of this App; else of all.")] = None
 
 
 class ScheduleRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ class ScheduleRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_f
 class ScheduleVerbRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A verb on a schedule."""
 
-    app: Annotated[str | None, say("Its App; needed only if several Apps have a schedule of the name.", "NAME")] = None
+    app: Annotated[str | None, say_app_name("Its App; needed only if several Apps have a schedule of the name.")] = None
 
 
 class BackfillRequest(ScheduleVerbRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -434,7 +434,7 @@ class AssignAppAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
                 "id": "0123456789abcdef",
                 "name": "partner",
                 "apps": ["old-shop"],
-                "remedy": "arriero token create --scope read --app shop partner; give it to its holder, then: arriero token revoke"
+                "remedy": "arriero token create --scope read --app-name shop partner; give it to its holder, then: arriero token revoke"
                 " 0123456789abcdef --reason TEXT",
             }
         ],
