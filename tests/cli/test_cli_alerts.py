@@ -61,6 +61,6 @@ def test_a_store_without_alerts_says_so_and_options_that_do_not_fit_are_refused(
     call("task", "resubmit", "--state", "error", "--by", "ana", "--reason", "a test", "--yes")
     for options in ((), ("--by-cause",)):
         none = call("alert", "list", *options)
-        assert (none.stdout, none.stderr.startswith("arriero: no alert is open")) == ("", True)
+        assert (none.stdout, none.stderr.startswith("No open alerts")) == ("", True)
     refused = call("alert", "list", "--by-cause", "--all")
     assert (refused.exit_code, "leave out --all and --after" in refused.stderr) == (2, True)

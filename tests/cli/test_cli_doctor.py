@@ -41,7 +41,7 @@ def empty_store(path: Path) -> None:
 
 def test_a_store_in_which_all_is_well_exits_with_0_and_names_its_place(call: Call, shop: Path) -> None:
     empty_store(shop / "arriero.db")
-    told = call("doctor")
+    told = call("doctor", "--verbose")
     assert (told.exit_code, told.stderr) == (0, "")
     lines = told.stdout.splitlines()
     assert lines[0] == f"store sqlite:///{shop}/arriero.db"
@@ -49,6 +49,17 @@ def test_a_store_in_which_all_is_well_exits_with_0_and_names_its_place(call: Cal
     assert f"ok    arriero {__version__}, Python " in told.stdout
     assert "journal_mode wal, synchronous full" in told.stdout
     assert json.loads(call("doctor", "--json").stdout)["healthy"] is True
+
+
+def test_checks_that_found_nothing_are_one_line_unless_all_are_asked_for(sold: Call) -> None:
+    short, long = (sold("doctor", *more).stdout.splitlines() for more in ([], ["--verbose"]))
+    passed = [line for line in long if line.startswith("ok    ")]
+    assert [line for line in short if line.startswith("ok    ")] == [
+        f"ok    {len(passed)} checks passed (--verbose lists them)"
+    ]
+    assert [line for line in short[:-2] if line in long] == short[:-2]
+    levels = [finding["level"] for finding in json.loads(sold("doctor", "--json").stdout)["findings"]]
+    assert levels.count("fine") == len(passed)
 
 
 def test_what_needs_care_stands_first_with_what_to_do_and_exits_with_1(sold: Call) -> None:
@@ -68,7 +79,7 @@ def test_what_needs_care_stands_first_with_what_to_do_and_exits_with_1(sold: Cal
 def test_a_running_app_is_seen_with_its_roles(call: Call, start: Callable[..., Run]) -> None:
     run = start("--roles", "scheduler,supervisor")
     run.until("ready: ")
-    told = call("doctor")
+    told = call("doctor", "--verbose")
     assert told.exit_code == 1
     assert "CARE  no process alive plays the role agents: steps are not attempted" in told.stdout
     assert "1 process is alive: process 1 (" in told.stdout
@@ -119,7 +130,7 @@ def test_what_comes_from_data_moves_no_cursor(call: Call, shop: Path) -> None:
             await app.submit(later(Order("e")), reply_to="web\u202e1")
 
     asyncio.run(submit())
-    told = call("doctor").stdout
+    told = call("doctor", "--verbose").stdout
     assert "reply queue web\\u202e1 holds 1 unread" in told
     assert all(line.isprintable() for line in told.splitlines())
 
@@ -148,7 +159,7 @@ def test_a_store_that_another_program_writes_to_is_looked_over_all_the_same(
     monkeypatch.setattr(connection, "BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(shop / "arriero.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        assert "journal_mode wal" in sold("doctor").stdout
+        assert "journal_mode wal" in sold("doctor", "--verbose").stdout
 
 
 def test_a_damaged_store_is_one_line(sold: Call, shop: Path) -> None:

@@ -173,7 +173,7 @@ def test_what_was_begun_is_listed_and_goes_on_where_it_stood(call: Call, file: P
     unfinished = call("ledger", "list")
     assert (unfinished.stdout, unfinished.stderr) == (
         "",
-        "arriero: no ledger is unfinished; --all shows the others\n",
+        "No unfinished ledgers; --all lists the others.\n",
     )
     table = call("ledger", "list", "--all").stdout.splitlines()
     assert table[0].split()[:3] == ["LEDGER", "STATE", "WRITTEN"]

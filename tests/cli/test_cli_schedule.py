@@ -201,7 +201,7 @@ def test_the_explanation_of_a_run_names_its_schedule(press: Call) -> None:
 
 
 def test_the_doctor_names_what_is_wrong_with_a_schedule(press: Call, shop: Path) -> None:
-    assert "2 schedules, none of them late" in press("doctor").output
+    assert "2 schedules, none of them late" in press("doctor", "--verbose").output
     (shop / "press.py").write_text(PRESS.replace('app.schedule("nightly"', 'app.schedule("renamed-report"'))
     sys.modules.pop("press")
 

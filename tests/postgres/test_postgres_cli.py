@@ -334,7 +334,7 @@ def of_doctor(own: Server) -> str:
 
 
 def test_a_server_with_which_all_is_well_exits_with_0_and_is_told_with_its_version(well: Call) -> None:
-    told = well("doctor")
+    told = well("doctor", "--verbose")
     assert (told.exit_code, told.stderr) == (0, "")
     lines = told.stdout.splitlines()
     assert lines[0].startswith("store postgresql://arriero:***@127.0.0.1:")

@@ -19,6 +19,7 @@ import msgspec
 from ..errors import MutilatedExport
 from ..events.base import START, fits_link
 from ..model import HistoryRow, Instant
+from ..text.format import format_count
 from .erasures import Erasures
 
 _encode = msgspec.json.Encoder().encode
@@ -115,7 +116,7 @@ def read_export(lines: Iterable[bytes | str]) -> list[HistoryRow]:
             reader.read(number, data)
     if reader.trailer is None:
         raise MutilatedExport(
-            number + 1, f"the trailer is missing after {reader.summed.rows:,} rows: the end was cut off"
+            number + 1, f"the trailer is missing after {format_count(reader.summed.rows, 'row')}: the end was cut off"
         )
     return reader.rows
 

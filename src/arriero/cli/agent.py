@@ -152,7 +152,11 @@ def _format_provider(one: ProviderView) -> str:
     rank = f"weight {one.weight:g}, preference {one.preference}"
     if not one.is_hosted:
         return f"{one.agent}: nothing; no process alive hosts it ({rank})"
-    room = "its room is not reported yet" if one.free is None else f"{one.free:,} of {one.places or 0:,} places free"
+    room = (
+        "its room is not reported yet"
+        if one.free is None
+        else f"{one.free:,} of {format_count(one.places or 0, 'place')} free"
+    )
     return f"{one.agent}: {one.share:.0%}; {one.state}, health {one.health:.0%}, {room} ({rank})"
 
 

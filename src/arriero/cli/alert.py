@@ -8,8 +8,9 @@ from ..client.alerts import AlertCause, AlertCauses, load_alert_causes
 from ..core.alerts import Alert, build_alert
 from ..errors import InvalidInput
 from ..model import AlertRow
+from ..text.format import format_count
 from .near_misses import NearMissGroup
-from .options import NUMBER, json_option, print_note, store_option
+from .options import NUMBER, json_option, print_empty, store_option
 from .output import format_time, print_json, print_table, print_text, truncate
 from .stores import open_store_to_read
 
@@ -60,7 +61,7 @@ def list_alerts(by_cause: bool, all_: bool, limit: int, after: int, store: str |
         columns = ("no", "task", "workflow", "cause", "step", "code", "opened", "state", "reason")
         print_table(columns, [_format_cells(row, one) for row, one in alerts])
     else:
-        print_note("there are no alerts" if all_ else "no alert is open; --all shows the others")
+        print_empty("alerts") if all_ else print_empty("open alerts", remedy="--all lists the others")
     if more:
         click.echo(
             f"arriero: there are more; --after {alerts[-1][0].no} shows the next, --by-cause groups them", err=True
@@ -102,7 +103,7 @@ def _print_causes(found: AlertCauses, *, as_json: bool) -> None:
         else:
             _print_cause(cause)
     if not found.causes and not as_json:
-        print_note("no alert is open")
+        print_empty("open alerts")
     if not found.complete:
         click.echo("arriero: only the first 10,000 open alerts were read", err=True)
 
@@ -121,4 +122,4 @@ def _format_cause(cause: AlertCause) -> str:
     if cause.count == 1:
         what = f"task of {cause.workflow}" if cause.first_task else "alert"
         return f"1 {what}: {cause.cause}{code}{step}; since {first}"
-    return f"{cause.count:,} tasks of {cause.workflow}: {cause.cause}{code}{step}; first {first}, last {last}"
+    return f"{format_count(cause.count, 'task')} of {cause.workflow}: {cause.cause}{code}{step}; first {first}, last {last}"

@@ -11,7 +11,7 @@ from ..explain.convoys import format_policy, format_ranges
 from ..operations import convoys
 from ..payloads import codec
 from .operation_commands import add_act, build_group
-from .options import NUMBER, json_option, store_option
+from .options import NUMBER, json_option, print_empty, store_option
 from .output import format_time, print_fields, print_json, print_table, truncate
 from .stores import open_store_to_read
 
@@ -36,9 +36,13 @@ def list_convoys(state: str | None, limit: int, after: int, store: str | None, a
     if as_json:
         for view in views:
             print_json(view)
-    else:
+    elif views:
         columns = ("no", "key", "state", "since", "waiting", "set aside", "waits for")
         print_table(columns, list(map(_format_cells, views)))
+    elif state is None:
+        print_empty("convoys that are not idle", remedy="--state idle lists the others")
+    else:
+        print_empty("convoys", f"--state {state}")
     if len(found) > limit:
         click.echo(f"arriero: there are more: --after {views[-1].no}", err=True)
 

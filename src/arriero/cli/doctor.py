@@ -9,14 +9,17 @@ import msgspec
 from ..client.diagnosis import Diagnosis, build_diagnosis, diagnose_machine, diagnose_tasks, list_steps_not_undoable
 from ..errors import ArrieroError
 from ..explain.doctor import Finding
+from ..model import TaskState
 from ..operations.problems import ExitCode
 from ..store import existing_store
 from ..text.escaping import one_line
+from ..text.format import format_count
 from .options import json_option, store_option
 from .output import print_json, print_text
 from .stores import load_app, load_configured_app, load_store_configuration, open_store_to_read, refuse_memory_store
 
 _MARKS = {"care": "CARE", "information": "note", "fine": "ok"}
+_LOOKS_LIKE = {"care": TaskState.ERROR, "information": TaskState.COMPENSATED, "fine": TaskState.PROCESSED}  # its colour
 
 
 class AppDiagnosis(msgspec.Struct, frozen=True):
@@ -26,22 +29,24 @@ class AppDiagnosis(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
 
-@click.command(short_help="Say what needs care in a store and around it.")
+@click.command(short_help="Check the store and its processes for problems.")
 @store_option
 @click.option(
     "--app", "app", metavar="MODULE:APP", help="The App whose steps are looked at too; else the configured one."
 )
+@click.option("--verbose", is_flag=True, help="List also the checks that found nothing.")
 @json_option
-def doctor(store: str | None, app: str | None, as_json: bool) -> None:
-    """Look a store over: its file or server, its machine, the processes on it, and the tasks that wait for somebody.
+def doctor(store: str | None, app: str | None, verbose: bool, as_json: bool) -> None:
+    """Check a store: its file or server, its machine, its processes, and the tasks that wait for an operator.
 
-    Exits with 0 when all is well, with 1 when something needs care, with 5 when the store cannot be looked at.
+    Problems come first, each with the next command. The exit code is 0 if nothing needs care, 1 if something does, and 5 if
+    the store cannot be read.
     """
     diagnosis = asyncio.run(_diagnose(store, app))
     if as_json:
         print_json(diagnosis)
     else:
-        _print_diagnosis(diagnosis)
+        _print_diagnosis(diagnosis, verbose=verbose)
     if not diagnosis.healthy:
         sys.exit(ExitCode.NO)
 
@@ -75,12 +80,20 @@ def _diagnose_app(given: str | None, target: str | None) -> AppDiagnosis:
         return AppDiagnosis(None, (Finding("care", "app", str(error), remedy),))
 
 
-def _print_diagnosis(diagnosis: Diagnosis) -> None:
+def _print_diagnosis(diagnosis: Diagnosis, *, verbose: bool) -> None:
     click.echo(one_line(f"store {diagnosis.store}"))
+    passed = [finding for finding in diagnosis.findings if finding.level == "fine"]
     for finding in diagnosis.findings:
-        print_text(finding.says, first=f"{_MARKS[finding.level]:4}  ", hanging=6)
-        if finding.remedy:
-            click.echo(f"      -> {one_line(finding.remedy)}")
+        if finding.level != "fine" or verbose:
+            first = f"{_MARKS[finding.level]:4}  "
+            print_text(finding.says, first=first, hanging=6, state=_LOOKS_LIKE[finding.level])
+            if finding.remedy:
+                print_text(finding.remedy, first="      -> ", hanging=9)
+    if passed and not verbose:
+        everything = "all " if len(passed) == len(diagnosis.findings) else ""
+        print_text(
+            f"{everything}{format_count(len(passed), 'check')} passed (--verbose lists them)", first="ok    ", hanging=6
+        )
     count = sum(finding.level == "care" for finding in diagnosis.findings)
-    things = "1 thing needs" if count == 1 else f"{count} things need"
+    things = f"{format_count(count, 'thing')} {'needs' if count == 1 else 'need'}"
     click.echo("nothing needs care" if diagnosis.healthy else f"{things} care")

@@ -14,7 +14,7 @@ from ..explain.past import PersonAct
 from ..explain.task import Explanation
 from ..model import Instant, Loaded
 from ..text.escaping import holds_password, one_line, shell_word
-from ..text.format import format_instant_and_age, format_relative
+from ..text.format import format_count, format_instant_and_age, format_relative
 from .history import print_record
 from .options import json_option, store_option
 from .output import print_json, print_text, print_trace, truncate
@@ -127,7 +127,7 @@ def _print_results(loaded: Loaded) -> None:
         _print_sentence(f"- result of {one.step}: {truncate(bytes(one.result).decode())}")
     if len(results) > RESULTS_SHOWN_MAX:
         _print_sentence(
-            f"  and {len(results) - RESULTS_SHOWN_MAX:,} results before; `arriero task show` tells them all"
+            f"  and {format_count(len(results) - RESULTS_SHOWN_MAX, 'earlier result')}; `arriero task show` prints all"
         )
     if loaded.task.output is not None:
         _print_sentence(f"- output: {truncate(loaded.task.output)}")
@@ -143,7 +143,7 @@ def _print_acts(acts: Sequence[PersonAct], now: Instant) -> None:
             f'- {format_instant_and_age(act.at, now)} {act.by} asked for {act.verb}{changed}: "{act.reason}"'
         )
     if len(acts) > ACTS_SHOWN_MAX:
-        click.echo(f"  and {len(acts) - ACTS_SHOWN_MAX:,} times before; `arriero history` tells them all")
+        click.echo(f"  and {format_count(len(acts) - ACTS_SHOWN_MAX, 'earlier act')}; `arriero history` prints all")
 
 
 def _print_sentence(text: str) -> None:

@@ -18,7 +18,7 @@ from ..model.failures import read_step_failure
 from ..operations.problems import ExitCode
 from ..store.state_store import StateStore
 from ..text.escaping import one_line
-from ..text.format import format_duration, format_failure_with_line, format_instant
+from ..text.format import format_count, format_duration, format_failure_with_line, format_instant
 from .options import json_option, store_option
 from .output import (
     Progress,
@@ -201,16 +201,15 @@ def _count_lines(stream: IO[Any], progress: Progress) -> Iterable[bytes]:
 
 
 def _print_verdict(verdict: Verdict) -> None:
+    read = f"{format_count(verdict.rows, 'row')} of {format_count(verdict.tasks, 'task')}"
     if verdict.clean:
-        click.echo(f"clean: {verdict.rows:,} rows of {verdict.tasks:,} tasks keep every invariant")
+        click.echo(f"clean: {read} keep every invariant")
     if verdict.mutilated:
         click.echo(f"not clean: {one_line(verdict.mutilated)}")
     for violation in verdict.violations:
         print_text(f"{violation.invariant} {violation.task or 'the store'}: {violation.detail}", hanging=2)
     if verdict.violations:
-        click.echo(
-            f"not clean: {len(verdict.violations):,} violations in {verdict.rows:,} rows of {verdict.tasks:,} tasks"
-        )
+        click.echo(f"not clean: {format_count(len(verdict.violations), 'violation')} in {read}")
 
 
 # --- the record of payloads

@@ -17,7 +17,7 @@ from ..store.state_store import StateStore
 from ..text.escaping import shell_word
 from ..text.format import format_duration
 from .operation_commands import build_group
-from .options import F, json_option, signature_options, store_option
+from .options import F, json_option, print_empty, signature_options, store_option
 from .output import format_time, print_commands, print_fields, print_history, print_json, print_table, print_text
 from .stores import (
     format_last_events,
@@ -62,6 +62,9 @@ def list_leases(store: str | None, as_json: bool) -> None:
     if as_json:
         for view in views:
             print_json(view)
+        return
+    if not views:
+        print_empty("leases")
         return
     print_table(
         ("lease", "holder", "term", "since", "lapses in", "duration", "broken by"), list(map(_format_cells, views))

@@ -32,12 +32,14 @@ from ..operations.problems import ExitCode
 from ..runtime.ports import SystemPorts
 from ..runtime.result_waiters import ResultWaiters
 from ..text.escaping import one_line
+from ..text.format import format_count, format_count_with_verb
 from .near_misses import NearMissGroup
 from .options import (
     confirm,
     is_terminal,
     json_option,
     parse_duration,
+    print_empty,
     print_note,
     signature_options,
     store_option,
@@ -104,7 +106,7 @@ def submit(
         print_json(SubmittedLedger(named, result.accepted, result.duplicates, result.set_aside))
     else:
         aside = f", {len(result.set_aside):,} set aside" if result.set_aside else ""
-        told = f"ledger {named}: {result.accepted:,} accepted, {result.duplicates:,} duplicates{aside}"
+        told = f"ledger {named}: {result.accepted:,} accepted, {format_count(result.duplicates, 'duplicate')}{aside}"
         print_text(told, hanging=2)
         for line in result.set_aside:
             print_text(line, hanging=2)
@@ -141,7 +143,7 @@ class _SubmissionProgress(AbstractContextManager["_SubmissionProgress"]):
             self._progress.set_count(count)
         elif time.monotonic() >= self._next:
             self._next = time.monotonic() + PROGRESS_SECONDS
-            print_note(f"{what}: {count:,} entries")
+            print_note(f"{what}: {format_count(count, 'entry')}")
 
     def _end(self) -> None:
         if self._progress is not None:
@@ -222,7 +224,7 @@ def list_ledgers(all_: bool, store: str | None, as_json: bool) -> None:
             print_json(view)
         return
     if not views:
-        print_note("there are no ledgers" if all_ else "no ledger is unfinished; --all shows the others")
+        print_empty("ledgers") if all_ else print_empty("unfinished ledgers", remedy="--all lists the others")
         return
     columns = ("LEDGER", "STATE", "WRITTEN", "ACCEPTED", "DUPLICATES", "ASIDE", "LET GO", "ENDED", "BEGUN", "OPENED")
     print_table(columns, [_format_cells(view) for view in views])
@@ -266,7 +268,8 @@ def _print_ledger(view: LedgerView, *, as_json: bool) -> None:
         return
     print_text(f"ledger {view.ledger} is {view.state}{_describe_state(view)}", hanging=2)
     click.echo(
-        f"  {view.written:,} entries: {view.accepted:,} accepted, {view.duplicates:,} duplicates, {view.aside:,} set aside"
+        f"  {format_count(view.written, 'entry')}: {view.accepted:,} accepted, {format_count(view.duplicates, 'duplicate')},"
+        f" {view.aside:,} set aside"
     )
     if view.opened_at is not None:
         print_text(_describe_tasks(view), first="  ", hanging=4)
@@ -355,12 +358,15 @@ def discard(ledger_id: str, by: str, reason: str, yes: bool, store: str | None, 
         raise InvalidInput("ledger discard: nobody can be asked here; add --yes to do it")
     row = asyncio.run(_find_ledger(store, ledger_id))
     _refuse_opened(row)
-    confirm(f"discard the ledger {one_line(ledger_id)}, of which {row.written:,} entries are written", yes=yes)
+    confirm(
+        f"discard the ledger {one_line(ledger_id)}, of which {format_count_with_verb(row.written, 'entry')} written",
+        yes=yes,
+    )
     asyncio.run(_discard(store, row, f"{ACTOR} {who}", why))
     if as_json:
         print_json({"ledger": ledger_id, "discarded": row.written})
     else:
-        click.echo(one_line(f"ledger {ledger_id} is discarded, {row.written:,} entries"))
+        click.echo(one_line(f"ledger {ledger_id} is discarded, {format_count(row.written, 'entry')}"))
 
 
 async def _find_ledger(given: str | None, ledger_id: str) -> LedgerRow:

@@ -21,6 +21,7 @@ from .options import (
     json_option,
     parse_duration,
     parse_duration_or_instant,
+    print_empty,
     print_nobody_runs,
     read_option,
     signature_options,
@@ -54,10 +55,13 @@ def add_listing(
             return answer
 
         answer = asyncio.run(_ask(store, load))
+        views = getattr(answer, answer.__struct_fields__[0])
         if as_json:
             print_answer(answer)
+        elif views:
+            print_table(columns, [format_cells(view) for view in views])
         else:
-            print_table(columns, [format_cells(view) for view in getattr(answer, answer.__struct_fields__[0])])
+            print_empty(f"{operation.noun}s", format_options(read_arguments(operation.arguments, given)))
 
     _add(group, operation, run, build_options(operation.arguments))
 

@@ -62,6 +62,19 @@ def print_note(text: str) -> None:
     click.echo(f"arriero: {one_line(text)}", err=True)
 
 
+def print_empty(things: str, filters: str = "", remedy: str = "") -> None:
+    """Print on standard error that a list is empty, in a sentence: standard output holds only rows.
+
+    Args:
+        things: in the plural, like ``tasks`` or ``open alerts``.
+        filters: the options that chose them, as they are typed.
+        remedy: which option lists more.
+    """
+    only_state = re.fullmatch(r"--state (\S+)", filters)
+    which = f" in state {only_state[1]}" if only_state else f" for {filters}" if filters else ""
+    click.echo(f"No {one_line(things + which)}{f'; {remedy}' if remedy else ''}.", err=True)
+
+
 def print_nobody_runs(nobody: str) -> None:
     """Print that no Scheduler is alive to do what was asked for. ``nobody``: empty if one is."""
     if nobody:

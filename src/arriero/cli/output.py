@@ -351,7 +351,7 @@ def print_text(text: str, *, first: str = "", hanging: int = 0, breaks_words: bo
         first: what it begins with, as it is, like a label and its indentation.
         hanging: how far its later lines are indented.
         breaks_words: whether a word that is longer than a line is broken, as of a payload.
-        state: of what the sentence is about; on a terminal its symbol comes first.
+        state: of what the sentence is about; on a terminal its symbol comes first, or ``first`` gets its colour.
     """
     line, width = _escape_unencodable(one_line(text)), terminal_width()
     if width is None:
@@ -360,8 +360,9 @@ def print_text(text: str, *, first: str = "", hanging: int = 0, breaks_words: bo
         click.echo(first + f"\n{' ' * hanging}".join(fold(line, max(width - hanging, 1))))
     else:
         symbol = find_symbol(state)
-        lines = "\n".join(wrap(line, width, first=f"{symbol} " if symbol else first, hanging=hanging))
-        click.echo(colour_by_state(symbol, state) + lines.removeprefix(symbol))
+        first = first or (f"{symbol} " if symbol else "")
+        lines = "\n".join(wrap(line, width, first=first, hanging=hanging))
+        click.echo(colour_by_state(first, state) + lines.removeprefix(first))
 
 
 def print_fields(fields: Mapping[str, str], width: int) -> None:

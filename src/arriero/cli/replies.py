@@ -11,6 +11,7 @@ from ..client.replies import Replies, Status, build_status
 from ..errors import InvalidInput
 from ..payloads import codec
 from ..text.escaping import one_line
+from ..text.format import format_count
 from .options import print_note, store_option
 from .output import encode_text, format_time, json_line, open_data_output
 from .stores import open_operator
@@ -96,7 +97,7 @@ def _format_status(status: Status) -> str:
 
 def _describe_status(status: Status) -> str:
     if status.kind == "dropped":
-        return f"{status.dropped:,} messages that nobody took within replies.keep_seconds are gone"
+        return f"{format_count(status.dropped, 'message')} not read within replies.keep_seconds: deleted"
     if status.kind == "completed":
         return msgspec.json.encode(status.output).decode()
     code = f" [{status.code}]" if status.code else ""

@@ -32,8 +32,8 @@ from ..store.task_filter import TaskFilter
 from ..text.format import format_count, format_duration, format_labelled_location
 from .history import print_record
 from .near_misses import NearMissGroup
-from .operation_commands import gather_options
-from .options import NUMBER, json_option, store_option
+from .operation_commands import format_options, gather_options
+from .options import NUMBER, json_option, print_empty, store_option
 from .output import (
     format_state,
     format_time,
@@ -108,6 +108,8 @@ def list_tasks(
     if as_json:
         for task in tasks:
             print_json(task)
+    elif not tasks:
+        print_empty("tasks", format_options(which))
     else:
         print_table(
             ("no", "id", "workflow", "state", "failed", "submitted", "took", "reason"),

@@ -10,6 +10,7 @@ from ..client.tokens import CreatedToken, TokenView
 from ..model.tokens import Scope
 from ..operations import tokens
 from ..text.escaping import one_line
+from ..text.format import format_count
 from .operation_commands import add_act, add_listing, build_group
 from .options import find_login_name, json_option, parse_duration, store_option
 from .output import format_time, print_json
@@ -71,7 +72,7 @@ def _format_restriction(view: TokenView) -> str:
     named = (("App", view.apps), ("workflow", view.workflows))
     parts = [f"{what} {', '.join(names)}" for what, names in named if names]
     cap = view.open_tasks_max
-    return "; ".join(parts if cap is None else [*parts, f"{cap:,} open tasks"])
+    return "; ".join(parts if cap is None else [*parts, format_count(cap, "open task")])
 
 
 async def _create(store: str | None, name: str, **options: Any) -> CreatedToken:

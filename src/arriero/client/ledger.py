@@ -15,6 +15,7 @@ from ..model import STEP_PREFIX, LedgerRow, LedgerState
 from ..model.answers import TOO_MANY_OPEN_TASKS
 from ..model.commands import Submit
 from ..payloads import codec
+from ..text.format import format_count, format_count_with_verb
 from .session import Session
 from .submission import PRIORITY_DEFAULT, SubmitOptions, build_submission
 
@@ -248,10 +249,10 @@ class LedgerSubmission:
 
     def _refuse_other(self, ledger: LedgerRow) -> NoReturn:
         what = (
-            f"is known with another content or of another App, {ledger.written:,} entries; use another ledger_id"
+            f"is known with another content or of another App, {format_count(ledger.written, 'entry')}; use another ledger_id"
             if ledger.is_open
-            else f"was begun with another content or by another App, of which {ledger.written:,} entries are written and nothing is"
-            " visible; use another ledger_id, or discard it with `arriero ledger discard`"
+            else f"was begun with another content or by another App, of which {format_count_with_verb(ledger.written, 'entry')}"
+            " written and nothing is visible; use another ledger_id, or discard it with `arriero ledger discard`"
         )
         raise NotAllowed(f"ledger {self._id!r} {what}")
 

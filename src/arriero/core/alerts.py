@@ -20,7 +20,7 @@ from ..model import AlertRow
 from ..model.failures import CapturedTraceback
 from ..model.instants import as_datetime
 from ..text.escaping import escape_text, one_line, shell_word
-from ..text.format import format_location
+from ..text.format import format_count, format_location
 from .alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from .lease import SUPERVISORS
 from .supervision import retry_delay
@@ -214,7 +214,9 @@ def _format_group_line(alert: Alert) -> str:
     facts.append(f"alert {alert.id}")
     at = f", at {alert.at}" if alert.at else ""
     see = f"; see: arriero task list {alert.select}; for all of them: arriero task resubmit {alert.select}" * is_open
-    text = f"{alert.count} tasks of {alert.workflow} {what}: {alert.reason}{at} ({', '.join(facts)}){see}"
+    text = (
+        f"{format_count(alert.count, 'task')} of {alert.workflow} {what}: {alert.reason}{at} ({', '.join(facts)}){see}"
+    )
     return escape_text(text)
 
 

@@ -10,6 +10,7 @@ from ..model import MICROSECONDS, TASK_OPEN, Instant, LeaseHolder, LeaseRow, Loa
 from ..model.commands import FreeTask
 from ..model.failures import TaskFailure
 from ..model.processes import ProcessAbout, ProcessRow
+from ..text.format import format_count
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
 
@@ -238,7 +239,9 @@ def on_stuck(loaded: Loaded, actor: str, term: int, held_from: int = HELD_FROM) 
 def _build_lost_failure(task: TaskRow, held_from: int) -> TaskFailure | None:
     if task.lost_count + 1 < held_from or task.state not in TASK_OPEN:
         return None
-    return TaskFailure("lost", f"{task.lost_count + 1} processes died or froze while they held it", code="lost")
+    return TaskFailure(
+        "lost", f"{format_count(task.lost_count + 1, 'process')} died or froze while they held it", code="lost"
+    )
 
 
 RENEWALS_PER_DURATION = 3.5  # less than a third of the duration, so that two renewals may fail

@@ -9,6 +9,7 @@ import msgspec
 
 from ..errors import ArrieroError, DefinitionError, InvalidInput
 from ..model.policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_calls, check_type
+from ..text.format import format_count
 from . import option_checks
 from .agent_parts import AgentParts
 from .attempt import Attempt, Undo
@@ -245,7 +246,7 @@ class Step(Declared, Generic[P, R]):
         return declare if fn is None else declare(fn)
 
     def __repr__(self) -> str:
-        limits = f"up to {self.policy.calls_max} calls, each attempt within {self.policy.complete_within:g} s"
+        limits = f"up to {format_count(self.policy.calls_max, 'call')}, each attempt within {self.policy.complete_within:g} s"
         return f"<step {self.name} of Agent {self.agent.name}: {limits}>"
 
 

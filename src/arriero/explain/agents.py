@@ -242,7 +242,7 @@ def diagnose_breakers(
         more = Finding(
             "care",
             "breaker",
-            f"{len(found) - NAMES_SHOWN_MAX:,} more Agents or targets get no calls",
+            f"no calls go to {format_count(len(found) - NAMES_SHOWN_MAX, 'more Agent')} or targets",
             "arriero agent list",
         )
         found = [*found[:NAMES_SHOWN_MAX], more]

@@ -47,7 +47,9 @@ def format_convoy_command(verb: ConvoyVerb, key: str) -> str:
 def format_ranges(missing: Ranges) -> str:
     """Format numbers of a sequence: ``3``, ``3 to 5, 8``."""
     told = [f"{first}" if first == last else f"{first} to {last}" for first, last in missing[:RANGES_SHOWN_MAX]]
-    more = f" and {len(missing) - RANGES_SHOWN_MAX} more ranges" if len(missing) > RANGES_SHOWN_MAX else ""
+    more = (
+        f" and {format_count(len(missing) - RANGES_SHOWN_MAX, 'more range')}" if len(missing) > RANGES_SHOWN_MAX else ""
+    )
     return ", ".join(told) + more
 
 

@@ -194,7 +194,7 @@ def _check_file_modes(file: FileFacts) -> Finding:
     if not file.readable:
         return Finding("fine", "modes", "only their owner may read the store's files")
     says = f"others than their owner may read {', '.join(file.readable)}: payloads of tasks stand in them"
-    remedy = f"if nobody else needs them: chmod go-rwx {' '.join(map(shlex.quote, file.readable))}"
+    remedy = f"if nobody else needs them: `chmod go-rwx {' '.join(map(shlex.quote, file.readable))}`"
     return Finding("information", "modes", says, remedy)
 
 
@@ -353,7 +353,11 @@ def _check_errors(survey: Survey, oldest: AlertRow | None, causes: Sequence[Aler
     found += [_describe_cause(group, survey.now) for group in causes[:NAMES_SHOWN_MAX]]
     if len(causes) > NAMES_SHOWN_MAX:
         found.append(
-            Finding("information", "error", f"{len(causes) - NAMES_SHOWN_MAX:,} more causes hold tasks in error")
+            Finding(
+                "information",
+                "error",
+                f"tasks are in error for {format_count(len(causes) - NAMES_SHOWN_MAX, 'more cause')}",
+            )
         )
     return found
 
@@ -375,7 +379,7 @@ def _describe_cause(group: AlertGroup, now: Instant) -> Finding:
 def _check_unreadable_tasks(alerts: Sequence[AlertRow], now: Instant) -> list[Finding]:
     found = [_describe_unreadable_task(alert, now) for alert in alerts[:NAMES_SHOWN_MAX]]
     if len(alerts) > NAMES_SHOWN_MAX:
-        says = f"{len(alerts) - NAMES_SHOWN_MAX:,} more tasks cannot be read"
+        says = f"{format_count(len(alerts) - NAMES_SHOWN_MAX, 'more task')} cannot be read"
         found.append(Finding("care", "unreadable", says, "correct those that are named here, and look again"))
     return found
 
@@ -460,8 +464,8 @@ def _check_undo(survey: Survey, of_app: Sequence[tuple[str, str]] | None) -> lis
         return []
     names = ", ".join(f"{step} of Agent {agent}" for agent, step in steps[:NAMES_SHOWN_MAX])
     more = f" and {len(steps) - NAMES_SHOWN_MAX} more" if len(steps) > NAMES_SHOWN_MAX else ""
-    where = "tasks that have not ended well have" if of_app is None else "the App has"
-    says = f"{where} steps without compensation that are not effect_free: {names}{more}"
+    where = "tasks that have not ended well have steps" if of_app is None else "the App has steps"
+    says = f"{where} without compensation that are not effect_free: {names}{more}"
     remedy = "when a task is undone while one of them may have happened, it is held in error: declare what is missing"
     return [Finding("information", "not_undoable", says, remedy)]
 

@@ -69,7 +69,7 @@ def diagnose_unreadable_rows(errors: Sequence[UnreadableRow]) -> list[Finding]:
         waits = f"; {row.waits}" if row.waits else ""
         found.append(Finding("care", "unreadable", f"{row.what} cannot be read: {error.what}{waits}", row.remedy))
     if len(errors) > NAMES_SHOWN_MAX:
-        says = f"{len(errors) - NAMES_SHOWN_MAX:,} more rows that belong to no task cannot be read"
+        says = f"{format_count(len(errors) - NAMES_SHOWN_MAX, 'more row')} of no task cannot be read"
         found.append(Finding("care", "unreadable", says, "correct those that are named here, and look again"))
     return found
 
@@ -292,7 +292,7 @@ def _check_growth(table: TableFacts) -> list[Finding]:
         remedy = f"end what keeps old rows visible, if anything is named here; then VACUUM (ANALYZE) {table.name}"
         return [Finding("care", "vacuum", f"{rows}: whatever looks for tasks reads past them", remedy)]
     if not table.is_vacuumed and table.live + table.dead >= ROWS_UNVACUUMED_MAX:
-        says = f"table {table.name} holds {table.live:,} rows and was never vacuumed"
+        says = f"table {table.name} holds {format_count(table.live, 'row')} and was never vacuumed"
         return [Finding("information", "vacuum", says, f"VACUUM (ANALYZE) {table.name}")]
     return []
 

@@ -113,7 +113,7 @@ def diagnose_attempts(
     if len(shown) > NAMES_SHOWN_MAX:
         level = shown[NAMES_SHOWN_MAX].level
         findings.append(
-            Finding(level, "attempts", f"{len(shown) - NAMES_SHOWN_MAX:,} more Agents have failed attempts")
+            Finding(level, "attempts", f"failed attempts of {format_count(len(shown) - NAMES_SHOWN_MAX, 'more Agent')}")
         )
     running = LiveProcesses(processes, survey.now)
     waiting = [one for one in survey.requests if one.agent not in down]
@@ -268,7 +268,7 @@ def _report_repeating(health: AgentHealth, steps: list[Retrying], now: Instant) 
 
 def _format_repeated_failure(step: Retrying, now: Instant) -> str:
     return (
-        f"{step.task_id} (step {step.step} failed {step.failure_count:,} times in a row, last with"
+        f"{step.task_id} (step {step.step} failed {format_count(step.failure_count, 'time')} in a row, last with"
         f" {format_short_failure(step.failure)}; {format_next_attempt(step, now)})"
     )
 

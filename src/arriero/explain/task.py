@@ -199,7 +199,11 @@ class EndedTask(TaskSituation):
         if alert.next_at is None:
             return [Reason("alert", f"its alert was {told or 'told to nobody: no sink is configured'}")]
         error = f": {alert.error}" if alert.error else ""
-        tried = f"tried {alert.attempts} times{error}; again at {self._at(alert.next_at)}" if alert.attempts else ""
+        tried = (
+            f"tried {format_count(alert.attempts, 'time')}{error}; again at {self._at(alert.next_at)}"
+            if alert.attempts
+            else ""
+        )
         nobody = (
             ""
             if self.running.list_with_role("supervisor")
@@ -269,7 +273,7 @@ def explain(
 def _describe_approval(task_id: str, approval: PersonApproval) -> str:
     command = f"arriero task {approval.verb} {shell_argument(task_id)} --by NAME --reason TEXT"
     return (
-        f"{approval.verb} needs {approval.persons} persons, and nothing is done before; {approval.by} approved it at"
+        f"{approval.verb} needs {format_count(approval.persons, 'person')}, and nothing is done before; {approval.by} approved it at"
         f' {format_instant(approval.at)}: "{approval.reason}"; another one asks for the same, `{command}`'
     )
 

@@ -17,7 +17,7 @@ from ..model import (
 )
 from ..model.failures import read_step_failure
 from ..model.processes import ProcessRow
-from ..text.format import format_count, format_step, format_step_failure
+from ..text.format import format_count, format_count_with_verb, format_step, format_step_failure
 from .agents import (
     describe_lack_of_room,
     describe_spent_retry_budget,
@@ -156,7 +156,7 @@ class TaskUnderWay(TaskSituation):
         if not is_on_probation(self.task):
             return []
         says = (
-            f"on probation: {self.task.lost_count} processes in a row died or froze with it; a process handles one such"
+            f"on probation: {format_count(self.task.lost_count, 'process')} in a row died or froze with it; a process handles one such"
             f" task at a time, and at loss {HELD_FROM}, or what node.lost_processes_max says, it is held in error"
         )
         return [Reason("probation", says)]
@@ -257,7 +257,9 @@ class TaskUnderWay(TaskSituation):
         open_steps = [step for step in self.life if step.state in STEP_OPEN]
         found = [reason for step in open_steps[:STEPS_TOLD_MAX] for reason in self._describe_open_step_with_line(step)]
         if len(open_steps) > STEPS_TOLD_MAX:
-            found.append(Reason("more", f"and {len(open_steps) - STEPS_TOLD_MAX} more steps are open"))
+            found.append(
+                Reason("more", f"and {format_count_with_verb(len(open_steps) - STEPS_TOLD_MAX, 'more step')} open")
+            )
         return found
 
     def _describe_open_step_with_line(self, step: StepRow) -> list[Reason]:

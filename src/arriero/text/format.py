@@ -81,12 +81,12 @@ def format_traceback(trace: CapturedTraceback) -> Iterable[str]:
     for one in trace:
         yield _RELATIONS.get(one.relation, "{error}").format(error=one.error)
         for frame in one.frames:
-            times = f" ({frame.times:,} times in a row)" if frame.times > 1 else ""
+            times = f" ({format_count(frame.times, 'time')} in a row)" if frame.times > 1 else ""
             yield f"  {format_frame(frame)}{times}"
             if frame.source:
                 yield f"    {frame.source}"
         if one.left_out:
-            yield f"  ({one.left_out:,} more frames are left out)"
+            yield f"  ({format_count_with_verb(one.left_out, 'more frame')} left out)"
 
 
 TOKEN_LENGTH = 12  # of the random end of a process's name
@@ -138,9 +138,12 @@ def format_instant_and_age(instant: Instant, now: Instant) -> str:
 
 
 def format_count(count: int, what: str) -> str:
-    """Format ``1 task``, ``1,500 tasks``, ``2 processes``."""
-    ending = "" if count == 1 else "es" if what.endswith("s") else "s"
-    return f"{count:,} {what}{ending}"
+    """Format ``1 task``, ``1,500 tasks``, ``2 processes``, ``3 entries``."""
+    if count == 1:
+        return f"1 {what}"
+    if what.endswith("y") and what[-2] not in "aeiou":
+        return f"{count:,} {what[:-1]}ies"
+    return f"{count:,} {what}{'es' if what.endswith('s') else 's'}"
 
 
 def format_count_with_verb(count: int, what: str) -> str:
@@ -196,7 +199,7 @@ def format_late_answer(attempt: int, answered_at: Instant, complete_by: Instant)
 def format_bytes(count: int) -> str:
     """Format bytes in the largest unit that fits: ``812 bytes``, ``40 kB``, ``1.2 MB``."""
     if count < 1_000:
-        return f"{count} bytes"
+        return format_count(count, "byte")
     amount = float(count)
     for unit in ("kB", "MB", "GB"):
         amount /= 1_000
