@@ -3,10 +3,15 @@
 Only prose counts: not blocks of code, not text in backticks, not what is generated from the code.
 """
 
+import ast
+import io
 import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from source_modules import Module, for_every_module
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -42,6 +47,8 @@ HINTS = {  # a form to avoid -> what to write in its place
     r"on\s+(its|their)\s+way": "in transit",
 }  # fmt: skip
 
+IN_PAGES_ALONE = ("nobody", "anybody|everybody", r"of\s+(its|their|your|our)\s+own")  # comments may say these
+
 
 def blank(code: re.Match[str]) -> str:
     """As many lines as before, so that a line's number stays right."""
@@ -73,3 +80,29 @@ def test_the_comments_of_a_deployed_file_are_in_plain_words(file: Path) -> None:
     lines = enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
     comments = {number: line.partition("#")[2] for number, line in lines if "#" in line}
     assert [(number, form) for number, text in comments.items() for form in find_forms(text)] == []
+
+
+def list_comments(module: Module) -> Iterator[tuple[int, str]]:
+    """Each comment and each docstring, with its line."""
+    text = module.path.read_text(encoding="utf-8")
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    opened = [node.body[0] for node in module.nodes if isinstance(node, documented) and ast.get_docstring(node)]
+    for node in opened:
+        yield node.lineno, ast.get_source_segment(text, node) or ""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+@for_every_module()
+def test_comments_and_docstrings_are_in_plain_words(module: Module) -> None:
+    if module.part in ("cli", "client", "declare"):
+        return
+    forms = [form for form in HINTS if form not in IN_PAGES_ALONE]
+    found = [
+        (line, " ".join(match[0].split()), HINTS[form])
+        for line, prose in list_comments(module)
+        for form in forms
+        for match in re.finditer(rf"\b(?:{form})\b", re.sub(r"``[^`]*``|`[^`\n]*`", "_", prose), re.IGNORECASE)
+    ]
+    assert found == []

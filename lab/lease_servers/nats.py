@@ -58,7 +58,7 @@ class NatsServer:
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on, with what has arrived meanwhile."""
+        """Let it continue, with what has arrived meanwhile."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 

@@ -1,4 +1,4 @@
-"""Servers of lease providers for tests: processes of ours on free ports, with their files in a folder of their own."""
+"""Servers of lease providers for tests: processes of ours on free ports, with their files in a separate folder."""
 
 import atexit
 import os
@@ -67,7 +67,7 @@ class ServerProcess:
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 

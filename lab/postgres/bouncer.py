@@ -106,7 +106,7 @@ class PgBouncer:
         self._program.freeze()
 
     def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Let it continue (SIGCONT)."""
         self._program.thaw()
 
     def kill(self) -> None:
@@ -114,7 +114,7 @@ class PgBouncer:
         self._program.kill()
 
     def stop(self) -> None:
-        """End it at once and remove its folder. Again is no error."""
+        """End it immediately and remove its folder. Again is not an error."""
         self._program.kill()  # it keeps nothing that an orderly end would save
         shutil.rmtree(self.folder, ignore_errors=True)
 

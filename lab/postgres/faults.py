@@ -41,7 +41,7 @@ class Fault:
         return self._message
 
     def release(self) -> None:
-        """Let what it holds go on; told beforehand, it will hold nothing."""
+        """Let what it holds continue; set beforehand, it will hold nothing."""
         self._released.set()
 
     # The rest is for the proxy.

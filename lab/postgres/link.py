@@ -72,14 +72,14 @@ class Link:
         self._is_cut = True
         self._keeps_server = keep_server
         if reset:
-            with suppress(OSError):  # it is gone already
+            with suppress(OSError):  # it was removed before
                 self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, BREAK_OFF)
         _shut(self._client, socket.SHUT_RD if reset else socket.SHUT_RDWR)
         if not keep_server:
             _shut(self._server, socket.SHUT_RDWR)
 
     def _run(self, pass_all_on: Callable[[], None], then: Callable[[], None]) -> None:
-        with suppress(OSError):  # an end is gone
+        with suppress(OSError):  # an end no longer exists
             pass_all_on()
         then()
         with self._lock:
@@ -125,7 +125,7 @@ class Link:
 
     def _pass_request(self, message: Message, fault: Fault | None) -> bool:
         if fault is not None and fault.action == "cut_after":
-            with self._lock:  # known before it is sent, for its answer may come at once
+            with self._lock:  # known before it is sent, for its answer may come immediately
                 self._losing = Losing(fault, message, self._ready_asked + 1)
             fault = None
         if fault is None or fault.action == "hold":
@@ -136,11 +136,11 @@ class Link:
         try:
             self._pass(message, fault, self._client)
         except OSError:
-            if not self._is_cut:  # else go on reading: the server's end may have to stay open
+            if not self._is_cut:  # else continue reading: the server's end may have to stay open
                 raise
 
     def _pass(self, message: Message, fault: Fault | None, receiver: socket.socket) -> bool:
-        """Send it on, or do to it what the fault says. Returns: whether this direction goes on."""
+        """Send it on, or do to it what the fault says. Returns: whether this direction continues."""
         if fault is not None and fault.action == "hold":
             fault.note(message)
             fault.hold_while(lambda: not self._is_cut)
@@ -184,5 +184,5 @@ def start_thread(target: Callable[..., None], *args: object) -> threading.Thread
 
 
 def _shut(end: socket.socket, how: int) -> None:
-    with suppress(OSError):  # it is gone already
+    with suppress(OSError):  # it was removed before
         end.shutdown(how)

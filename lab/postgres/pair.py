@@ -1,6 +1,6 @@
 """A primary with a synchronous standby, to try what a fail-over does.
 
-What a person or a cluster manager would do is done by ``promote`` and ``rebuild_standby``; between the two the new
+What an operator or a cluster manager would do is done by ``promote`` and ``rebuild_standby``; between the two the new
 primary has no standby and waits for none, as cluster managers have it. A commit that was acknowledged while both ran
 is on both disks, so no fail-over loses it.
 """
@@ -14,7 +14,7 @@ from arriero.testing.postgres.server import Server, StopMode, login
 
 ALONE = {"synchronous_standby_names": ""}
 WITH_STANDBY = {"synchronous_standby_names": "standby"}
-# A standby that comes up before its primary, or loses it, looks again at once and not after five seconds.
+# A standby that comes up before its primary, or loses it, looks again immediately and not after five seconds.
 SETTINGS = {"wal_retrieve_retry_interval": "100ms"}
 
 
@@ -70,7 +70,7 @@ class Pair:
     def rebuild_standby(self) -> None:
         """Make a new synchronous standby in the place of the one that is not primary; it is killed if it still runs.
 
-        Commits that wait for the lost standby go on to wait, for the new one.
+        Commits that wait for the lost standby continue to wait, for the new one.
         Raises: ProgramFailed - it did not start or did not catch up.
         """
         self.standby.settings.update(ALONE)  # for the day on which it is promoted

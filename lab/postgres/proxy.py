@@ -1,15 +1,15 @@
 """A TCP proxy between clients and a server that cuts or holds connections at chosen messages.
 
     with Proxy.start(server) as proxy:
-        fault = proxy.cut_after(executing("COMMIT"))  # it is committed, and nobody is told
+        fault = proxy.cut_after(executing("COMMIT"))  # it is committed, and nobody is notified
         ...                                           # a client of proxy.url("shop") commits and loses its connection
         fault.wait()
 
 A fault is armed before its message comes and happens once, at the n-th message that its predicate matches, counted over
 all connections from then on. The proxy refuses encryption, so it can read everything.
 
-It runs in threads of this process: whoever blocks them, as libpq's own blocking calls do (``pgconn.get_result``), waits
-for ever. psycopg's ordinary calls do not.
+It runs in threads of this process: the one who blocks them, as libpq's own blocking calls do (``pgconn.get_result``), waits
+indefinitely. psycopg's ordinary calls do not.
 """
 
 import socket
@@ -25,7 +25,7 @@ from .faults import Action, Fault
 from .link import JOIN_SECONDS, Link, start_thread
 from .messages import Message, Predicate
 
-SEEN_MAX = 10_000  # messages kept for whoever wants to know what went by
+SEEN_MAX = 10_000  # messages kept for the one who wants to know what went by
 
 
 class Listening(Protocol):
@@ -83,8 +83,8 @@ class Proxy:
         """Pass a message on, then cut the connection.
 
         Of a client's message the answer is lost, and it is certain that there was one: from the message on nothing
-        goes back to the client any more, and it is cut off when the server is ready for the next request, or gone.
-        What the server said stands in the fault's ``model.answers``. After a server's message the cut comes at once.
+        goes back to the client from then on, and it is cut off when the server is ready for the next request, or gone.
+        What the server said stands in the fault's ``model.answers``. After a server's message the cut comes immediately.
         Args: as ``cut_before``.
         """
         return self._arm("cut_after", when, nth, keep_server)
@@ -92,7 +92,7 @@ class Proxy:
     def hold(self, when: Predicate, *, nth: int = 1) -> Fault:
         """Hold a message, and what follows it the same way, until the fault's ``release``; nothing is cut.
 
-        If its sender gives up meanwhile, the message still arrives after the release, as one does that was on its way.
+        If its sender gives up meanwhile, the message still arrives after the release, as one does that was in transit.
         """
         return self._arm("hold", when, nth, False)
 
@@ -139,7 +139,7 @@ class Proxy:
         return len(self._standing())
 
     def stop(self) -> None:
-        """Refuse, cut everything, end all threads. Again is no error."""
+        """Refuse, cut everything, end all threads. Again is not an error."""
         self.refuse()
         self.flow()
         for link in self._standing():

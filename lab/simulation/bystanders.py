@@ -19,7 +19,7 @@ from arriero.store.readable import name_row
 if TYPE_CHECKING:
     from .world import World
 
-SHARE = 0.2  # of the seeds with people and without a damaged task
+SHARE = 0.2  # of the seeds with operators and without a damaged task
 NOBODY, NUMBER = "nobody", 999_999  # the name and the number of what nothing in a world needs
 UNKNOWN = "nonsense"
 UNTYPED: Any = 3  # where a text belongs
@@ -30,14 +30,14 @@ class Bystanders:
     """The rows of one world.
 
     Args:
-        random: a source of its own, so that a world without such rows is the same as before.
+        random: a separate source, so that a world without such rows is the same as before.
     """
 
     def __init__(self, world: "World", random: Random) -> None:
         self._world = world
         self._random = random
         self._added: list[tuple[dict[Any, Any], Any]] = []
-        self._names: set[str] = set()  # of rows that a person may be told of
+        self._names: set[str] = set()  # of rows that an operator may be notified of
 
     async def strike(self) -> None:
         """Add rows of some kinds, once the processes of the world have written theirs."""
@@ -138,7 +138,7 @@ class Bystanders:
 
     # --- when everything has ended
     async def settle(self) -> list[Violation]:
-        """Remove the rows; whether a person was told of them once, of nothing else, and of nothing any more."""
+        """Remove the rows; whether an operator was notified of them once, of nothing else, and of nothing any longer."""
         found = list(self._check_told())
         for table, key in self._added:
             table.pop(key, None)

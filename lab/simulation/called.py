@@ -80,7 +80,7 @@ class CalledProgram:
         return msgspec.json.encode(value + arguments["n"])
 
     async def _say_not_begun(self, request: RemoteRequest) -> None:
-        """Give a request back that surely was not begun here, or report that it never will be. Else it expires."""
+        """Give a request back that definitely was not begun here, or report that it never will be. Else it expires."""
         gives_back = self._random.random() < 0.5
         said = RemoteReport(task=request.task, capability=request.capability, status="permanent", message="not begun")
 

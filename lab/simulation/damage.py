@@ -49,7 +49,7 @@ class Damage:
         columns = sorted(UNKNOWN[type(row)].items())
         column, value = self._random.choice(columns)
         if isinstance(row, StepRow) and row.state is StepState.RUNNING and column == "state":
-            # Its slot of a limit would count as free: nobody can tell that an attempt runs.
+            # Its slot of a limit would count as free: nobody can know that an attempt runs.
             column, value = columns[0]
         self._before = {column: getattr(row, column)}
         self._row = row
@@ -70,12 +70,14 @@ class Damage:
         if damaged is None:
             return False
         if self._is_wanted(damaged) and not self._told():
-            return False  # whoever holds it goes on by what it knows; in the end it ends, or somebody meets the row
+            return (
+                False  # the one who holds it continues by what it knows; in the end it ends, or a caller meets the row
+            )
         in_line = task.convoy_no is not None and task.convoy_no == damaged.convoy_no
         return in_line or task.task_no == self.task_no
 
     def check_told(self) -> Iterator[Violation]:
-        """Before it is mended: whether a person is told of it, once."""
+        """Before it is mended: whether an operator is notified of it, once."""
         told = self._told()
         task = self._world.store.tasks.get(self.task_no)
         if told not in ([], [self.task_no]):
@@ -87,7 +89,7 @@ class Damage:
         return [alert.task_no for alert in self._world.store.alert_rows.values() if alert.cause == UNREADABLE]
 
     def _is_wanted(self, task: TaskRow) -> bool:
-        """Whether somebody would go on with it now, and so meets what cannot be read."""
+        """Whether a caller would continue with it now, and so meets what cannot be read."""
         if isinstance(self._row, StepRow) and "state" in self._before and self._is_put_down(task):
             return False  # its request is not found among those that wait, and nobody drives the task
         return task.ended_at is None and task.paused_at is None and task.turn is not Turn.WAITING
@@ -101,7 +103,7 @@ class Damage:
         self._put(**self._before)
 
     async def check_closed(self) -> list[Violation]:
-        """After it was mended: whether nobody is told of it any more."""
+        """After it was mended: whether nobody is notified of it any longer."""
         store = self._world.store
         await store.look_at_unreadable()
         left = [alert for alert in await store.alerts(limit=1_000) if alert.cause == UNREADABLE]

@@ -5,8 +5,8 @@ write until another one leads, kills it there or around its commit, loses and de
 store. The clocks of processes go apart by themselves.
 
 The oracle knows when each request for the lease left, by the clock of the world. A process may trust its lease for so long
-after that as the documents say, at the rate of its own clock. The oracle computes this with numbers of its own, and looks
-whenever time goes on.
+after that as the documents say, at the rate of its own clock. The oracle computes this with separate numbers, and looks
+whenever time continues.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ TRUSTED_SHARE = 0.8  # of a lease, as docs/internals/processes-and-leases.md say
 DRIFT_MAX = 0.05  # of a clock: far more than quartz, and far less than the margin of a lease
 ROUNDING_SECONDS = 1e-6
 LOST_SHARES = (0.3, 1.5)  # of a lease: how long the answers to renewals are lost, or one of them is late
-PAUSE_SHARES = (2.0, 4.0)  # of a lease: how long a leader stands still if nobody takes over
+PAUSE_SHARES = (2.0, 4.0)  # of a lease: how long a leader is blocked if nobody takes over
 WAKE_SECONDS = (0.0, 0.3)  # after another one leads
 FIRST_LOOK_SECONDS = (0.2, 0.8)  # that the new leader's first answer is late, so that the old one may write before it
 DOWN_SECONDS = (0.3, 2.0)
@@ -53,7 +53,7 @@ class Election:
 
     Args:
         get_leader_seconds: the length of the lease in this world.
-        crash: kills a process, and starts its node again after so many seconds.
+        crash: kills a process, and starts its node again after that many seconds.
         list_believers: the processes that live.
     """
 
@@ -79,9 +79,9 @@ class Election:
         self._down_until = 0.0
         self._lost_until: defaultdict[int, float] = defaultdict(float)
         self._paused: set[int] = set()
-        self._new: set[int] = set()  # leaders that have not looked yet, while a former one stands still
+        self._new: set[int] = set()  # leaders that have not looked yet, while a former one is blocked
         self._may_trust_until: defaultdict[int, float] = defaultdict(float)  # by the clock of the world
-        self._led_until = 0.0  # when somebody was last seen to lead
+        self._led_until = 0.0  # when a process was last seen to lead
         self.violations: list[Violation] = []
         self.elected_at: list[float] = []  # when each new leader got its answer
 
@@ -114,7 +114,7 @@ class Election:
                 await self._delay_renewal(name)
 
     async def after(self, name: str, process: int, args: Sequence[Any], answer: Any, left_at: float) -> None:
-        """The store has answered, and the answer is on its way. Raises StoreError - it is lost."""
+        """The store has answered, and the answer is in transit. Raises StoreError - it is lost."""
         if _is_about_the_lease(name, args):
             await self._answer_about_lease(name, process, args, answer, left_at)
         elif name == "load_overdue" and (answer.expired or answer.starved or answer.past_limit or answer.stuck):
@@ -140,7 +140,7 @@ class Election:
     async def _crash_leader(self, process: int) -> None:
         if self._faults.strikes("leader_crash", self._random):
             self._crash(process, self._random.uniform(*START_AGAIN_SECONDS))
-            await asyncio.sleep(0)  # nothing of it goes on from here
+            await asyncio.sleep(0)  # nothing of it continues from here
 
     async def _strike_reader(self, process: int) -> None:
         """A leader has read what is overdue, and is about to decide."""
@@ -152,7 +152,7 @@ class Election:
             self._paused.add(process)
             self._loop.freeze(process)
             self._loop.call_later(self._draw_share(PAUSE_SHARES), self._wake, process)
-            await asyncio.sleep(0)  # it stands still from here
+            await asyncio.sleep(0)  # it is blocked from here
 
     def _wake(self, process: int) -> None:
         if process in self._paused:
@@ -188,7 +188,7 @@ class Election:
             self._loop.call_later(self._random.uniform(*WAKE_SECONDS), self._wake, paused)
 
     def look(self) -> None:
-        """Time has gone on: nobody believes longer than it may, no two believe at once, and the store says the same."""
+        """Time has continued: nobody believes longer than it may, no two believe at the same time, and the store says the same."""
         now = self._loop.time()
         believers = [one for one in self._list_believers() if one.believes]
         for one in believers:
@@ -206,7 +206,7 @@ class Election:
             self._led_until = now
 
     def judge_gap(self, loss_at: float, poll_seconds: float) -> None:
-        """Since ``loss_at`` nothing was lost: somebody must lead once a lease, a poll and a margin have passed."""
+        """Since ``loss_at`` nothing was lost: a process must lead once a lease, a poll and a margin have passed."""
         now = self._loop.time()
         if self._led_until <= loss_at and now > loss_at + self.compute_gap_max(poll_seconds):
             self._convict("I38", f"nobody led from {loss_at:.3f} to {now:.3f}")
@@ -216,11 +216,11 @@ class Election:
         return self._get_leader_seconds() + poll_seconds + TAKE_OVER_MARGIN_SECONDS
 
     def has_led_since(self, instant: float) -> bool:
-        """Returns True if somebody was seen to lead after an instant."""
+        """Returns True if a process was seen to lead after an instant."""
         return self._led_until > instant
 
     def _convict(self, invariant: str, detail: str) -> None:
-        if len(self.violations) < 10:  # the first ones tell
+        if len(self.violations) < 10:  # the first ones say
             self.violations.append(Violation(invariant, "", detail))
 
 

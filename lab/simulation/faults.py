@@ -151,7 +151,7 @@ class Faults(msgspec.Struct):
     fired: Any = msgspec.field(default_factory=Counter)
 
     def add_people(self, random: Random, snooze_random: Random) -> None:
-        """Draw what people do, each kind left out now and then. They snooze tasks in three runs of ten."""
+        """Draw what operators do, each kind left out now and then. They snooze tasks in three runs of ten."""
         if snooze_random.random() < 0.3:
             self.snooze = snooze_random.uniform(0.3, 1.0)
         for kind, strength in (("operator", 0.9), ("reader", 0.2), ("purge", 0.6)):
@@ -188,7 +188,7 @@ class Faults(msgspec.Struct):
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))
 
     def add_outages(self, random: Random) -> None:
-        """Draw whether the remote service goes down for a while, and whether people act on its Agents."""
+        """Draw whether the remote service goes down for a while, and whether operators act on its Agents."""
         if random.random() < 0.5:
             self.outage = random.uniform(0.3, 1.0)
         if random.random() < 0.4:

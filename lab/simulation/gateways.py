@@ -23,7 +23,7 @@ _EXPECTED = (AgentRequestRefused, StoreError, UnreadableRow, ConnectionResetErro
 
 
 class NoAnswer(Exception):
-    """The request or its answer was lost, the process is gone or stands still, or its store does not answer."""
+    """The request or its answer was lost, the process has ended or is blocked, or its store does not answer."""
 
 
 class Gateway(msgspec.Struct, frozen=True, eq=False):

@@ -1,4 +1,4 @@
-"""Somebody who reports in the place of the programs, with capabilities that are forged, of other tasks or of the past.
+"""A caller who reports in the place of the programs, with capabilities that are forged, of other tasks or of the past.
 
 It has read everything that programs were given and sent. Nothing that it says may count.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .programs import Programs
 
 NOBODY = 0  # the number of no program
-LATEST = 4  # of what programs were given: its attempts may still be under way
+LATEST = 4  # of what programs were given: its attempts may still be running
 GUESSED_SECRET = b"a guess"
 Trick = tuple[RemoteRequest, str, str]  # whose attempt is meant, and the task and the capability that are sent
 _decode = msgspec.json.Decoder(Capability).decode
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def open_capability(text: str) -> Capability:
-    """Read what a capability says, whoever has signed it."""
+    """Read what a capability says, no matter who has signed it."""
     said = text.split(".")[1]
     return _decode(urlsafe_b64decode(said + "=" * (-len(said) % 4)))
 
@@ -64,7 +64,7 @@ class Impostor:
             sent.answer = await self._send(gateway, report)
 
     async def _send(self, gateway: Gateway, report: RemoteReport) -> str:
-        """Mostly report; else ask for more time, or give the attempt back. Whoever may not report may not do these either."""
+        """Mostly report; else ask for more time, or give the attempt back. The one who may not report may not do these either."""
         drawn = self._random.random()
         if drawn < 0.7:
             return await self._programs.send_report(gateway, report)

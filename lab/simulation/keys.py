@@ -1,4 +1,4 @@
-"""The convoys of a simulated world: producers, people who act on keys, and what must be so at the end."""
+"""The convoys of a simulated world: producers, operators who act on keys, and what must be so at the end."""
 
 import asyncio
 from collections import Counter
@@ -35,7 +35,7 @@ _read_tally = msgspec.json.Decoder(Tally).decode
 
 
 class Sent(msgspec.Struct):
-    """A task that a producer submitted. ``began`` and ``ended``: when it first asked, and when it was told; None: never."""
+    """A task that a producer submitted. ``began`` and ``ended``: when it first asked, and when it had its answer; None: never."""
 
     task_id: str
     key: str
@@ -46,7 +46,7 @@ class Sent(msgspec.Struct):
 
 
 class Told(msgspec.Struct):
-    """What the history tells of a task of a convoy. ``is_touched``: a person or a policy took it out of the order."""
+    """What the history reports of a task of a convoy. ``is_touched``: an operator or a policy took it out of the order."""
 
     task_id: str
     convoy_no: int = 0
@@ -70,7 +70,7 @@ class Keys:
 
     # --- producers
     def producers(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """What submits to the keys: of a key ordered by place two at once, each task after the answer to the one before."""
+        """What submits to the keys: of a key ordered by place two at the same time, each task after the answer to the one before."""
         for key in self._keys:
             if key in self._by_sequence:
                 yield from self._numbered(key)
@@ -131,7 +131,7 @@ class Keys:
             if isinstance(answer, Submitted) and answer.task_id in ("", command.task_id):
                 self._sent[command.task_id].ended = self._world.loop.time()
 
-    # --- people
+    # --- operators
     async def operate(self, until: float) -> None:
         """Ask for verbs on keys at any time, whether or not they make sense."""
         while self._world.loop.time() < until:
@@ -174,7 +174,7 @@ class Keys:
 
     # --- the end of a run
     def keeps_waiting(self, task: TaskRow) -> bool:
-        """Whether a task waits behind something that only a person can mend."""
+        """Whether a task waits behind something that only an operator can mend."""
         if task.turn is not Turn.WAITING or task.convoy_no is None:
             return False
         return _stands_still(self._world.store.convoys[task.convoy_no])
@@ -186,7 +186,7 @@ class Keys:
         return not has_waiting and all(convoy.shown == ConvoyState.IDLE for convoy in store.convoys.values())
 
     async def mend(self) -> None:
-        """Do something about every key that stands still: release it, mend or skip its head, skip or fill its gap."""
+        """Do something about every key that is blocked: release it, mend or skip its head, skip or fill its gap."""
         for convoy in list(self._world.store.convoys.values()):
             if not _stands_still(convoy):
                 continue

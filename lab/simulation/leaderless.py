@@ -26,7 +26,7 @@ REPLIES_KEEP_SECONDS = 1e6  # this world is shorter
 
 
 class LeadingStore(SimulatedStore):
-    """The store of a process to which the Supervisors' lease is always granted, whoever else has it.
+    """The store of a process to which the Supervisors' lease is always granted, no matter who else has it.
 
     Args:
         world: counts there what the Supervisors decide, and what is refused because another one came first.

@@ -22,17 +22,17 @@ from arriero.runtime.result_waiters import ResultWaiters
 if TYPE_CHECKING:
     from .world import World
 
-SHARE = 0.25  # of the seeds with people and without damage
+SHARE = 0.25  # of the seeds with operators and without damage
 NAMES = ("march", "april", "may")
 LINES_MAX = 14
 BATCH_MAX = 5  # lines in one transaction
 NUMBERS_FROM = 20_000  # the numbers of their calls begin here, so that none is a client's
 BAD_SHARE = 0.3  # of the ledgers: one line is bad
-KEPT_UP_SHARE = 0.5  # of the ledgers: somebody submits them until there is an answer
+KEPT_UP_SHARE = 0.5  # of the ledgers: a caller submits them until there is an answer
 TWICE_SHARE = 0.4  # of those: two processes do
 AGAIN_SECONDS_MAX = 3.0
 SUBMITS_SECONDS = 0.15  # about what a submission takes
-THINKS_SECONDS_MAX = 2.0  # between a person's look at a ledger and the decision
+THINKS_SECONDS_MAX = 2.0  # between an operator's look at a ledger and the decision
 
 
 class Plan:
@@ -80,7 +80,7 @@ class Ledgers:
     """The ledgers of one world.
 
     Args:
-        random: a source of its own, so that a world without ledgers is the same as before.
+        random: a separate source, so that a world without ledgers is the same as before.
         in_line: the workflow of lines that have a key; empty: no line has one.
     """
 
@@ -93,7 +93,7 @@ class Ledgers:
         self._violations: list[Violation] = []
 
     async def live(self, seconds: float) -> None:
-        """Submit the ledgers; their submitters die, and now and then somebody discards one that is not opened."""
+        """Submit the ledgers; their submitters die, and now and then a caller discards one that is not opened."""
         submitters = [
             self._world.spawn(self._keep_submitting(plan, seconds), 0)[0]
             for plan in self._plans
@@ -132,7 +132,7 @@ class Ledgers:
             await asyncio.sleep(self._random.uniform(0.1, AGAIN_SECONDS_MAX))
 
     async def _submit(self, plan: Plan, answered: asyncio.Event) -> None:
-        """What one process does: submit until there is an answer, wait until all have ended, and tell nobody."""
+        """What one process does: submit until there is an answer, wait until all have ended, and notify nobody."""
         session = self._open_session()
         while not await self._submit_once(plan, session):
             await session.ports.clock.sleep(0.3)

@@ -8,7 +8,7 @@ from arriero.declare.limits import Concurrent, Limit, Rate, encode_policies
 from arriero.declare.steps import Agent
 from arriero.model.processes import ProcessAbout
 
-SHARE = 0.3  # of the seeds with people
+SHARE = 0.3  # of the seeds with operators
 
 _of_part = Concurrent(1, key=lambda n, *_: f"part-{n % 2}", name="of part")
 VARIANTS: dict[str, tuple[tuple[Limit, ...], ...]] = {

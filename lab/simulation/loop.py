@@ -34,7 +34,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._frozen: set[int] = set()
         self._aside: defaultdict[int, list[asyncio.Handle]] = defaultdict(list)
         self.steps = 0
-        self.on_tick: Callable[[], None] = lambda: None  # called when time has gone on, before anything runs
+        self.on_tick: Callable[[], None] = lambda: None  # called when time has continued, before anything runs
         self._begun: list[
             asyncio.Task[Any]
         ] = []  # kept: a task that is collected would run its `finally` after its death
@@ -44,7 +44,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
 
     # --- processes
     def crash(self, process: int) -> None:
-        """Nothing of this process runs any more."""
+        """Nothing of this process runs any longer."""
         self._dead.add(process)
         self._frozen.discard(process)
         self._aside.pop(process, None)
@@ -54,7 +54,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._frozen.add(process)
 
     def wake(self, process: int) -> None:
-        """Let it go on, with everything that piled up, in order."""
+        """Let it continue, with everything that piled up, in order."""
         self._frozen.discard(process)
         self._handles.extend(self._aside.pop(process, []))
 

@@ -1,4 +1,4 @@
-"""A year before the world: rows of process starts, mutexes and breakers that nothing needs any more. Upkeep removes them."""
+"""A year before the world: rows of process starts, mutexes and breakers that nothing needs any longer. Upkeep removes them."""
 
 from collections.abc import Iterator
 from random import Random
@@ -15,7 +15,7 @@ from arriero.model.processes import ProcessAbout, ProcessRow
 if TYPE_CHECKING:
     from .world import World
 
-SHARE = 0.15  # of the seeds with people and without rows that cannot be read
+SHARE = 0.15  # of the seeds with operators and without rows that cannot be read
 STARTS = 365
 MUTEXES = 20
 NAME = "last year"

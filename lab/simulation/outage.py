@@ -1,4 +1,4 @@
-"""A world in which a service is silent for a while: hundreds of attempts expire at once, on nodes that live or die."""
+"""A world in which a service is silent for a while: hundreds of attempts expire at the same time, on nodes that live or die."""
 
 import asyncio
 
@@ -37,7 +37,7 @@ class OutageWorld(World):
     """See the module.
 
     Args:
-        tasks: that call the service, all at once.
+        tasks: that call the service, all at the same time.
         leaders_lost: how often the leading node dies while the attempts expire.
     """
 

@@ -1,6 +1,6 @@
 """What a whole history in commit order shows of outages: who was let through, and what failures in it cost.
 
-A history of PostgreSQL is not in the order of commits across tasks, so this is no invariant of the check.
+A history of PostgreSQL is not in the order of commits across tasks, so this is not an invariant of the check.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ class _Outages:
         self.apps: dict[int, str] = {}  # of tasks
         self.open: set[str] = set()  # Apps whose breaker of the Agent without targets is not closed
         self.answering: set[str] = set()  # of them, those whose service has answered a canary since it opened last
-        self.canaries: dict[Name, tuple[str, int]] = {}  # under way: App and wave
+        self.canaries: dict[Name, tuple[str, int]] = {}  # running: App and wave
         self.failed: set[tuple[str, int]] = set()  # waves of which a canary has failed
         self.unexplained: dict[tuple[int, int, int], int] = {}  # attempts begun beside an open breaker, and when
         self.found: list[Violation] = []

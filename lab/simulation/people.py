@@ -1,4 +1,4 @@
-"""The people of a simulated world: operators with their verbs, readers of reply queues, and somebody who purges."""
+"""The operators of a simulated world: operators with their verbs, readers of reply queues, and a caller who purges."""
 
 import asyncio
 from collections import defaultdict
@@ -38,7 +38,7 @@ class People:
         self._world = world
         self.random = random
         self._store: Any = SimulatedStore(world.network)
-        self._names = Random(f"names-{world.seed}")  # its own: what else people do is drawn as before
+        self._names = Random(f"names-{world.seed}")  # its own: what else operators do is drawn as before
         self.purged: set[str] = set()
         self._seen: defaultdict[str, list[tuple[int, str]]] = defaultdict(
             list
@@ -60,7 +60,7 @@ class People:
                 await self.ask(self.random.choice(numbers), self.random.choice(VERBS))
 
     async def snooze(self, until: float, random: Random) -> None:
-        """Snooze tasks at any time; those of which an attempt is under way refuse it."""
+        """Snooze tasks at any time; those of which an attempt is running refuse it."""
         while self._world.loop.time() < until:
             await asyncio.sleep(random.uniform(0.1, 1))
             numbers = sorted(self._world.store.tasks)
@@ -125,7 +125,7 @@ class People:
             await self._store.apply([command])
 
     async def free_agents(self) -> None:
-        """No Agent stays paused, or opened by a person, for ever."""
+        """No Agent stays paused, or opened by an operator, indefinitely."""
         rows = self._world.store.breaker_rows
 
         def list_kept() -> list[tuple[AgentVerb, BreakerRow]]:
@@ -140,7 +140,7 @@ class People:
             await asyncio.sleep(0.5)
 
     def _waits_for_unreadable(self, breaker: BreakerRow) -> bool:
-        """Whether a breaker waits for the end of a canary whose row nobody can read: a person closes it."""
+        """Whether a breaker waits for the end of a canary whose row nobody can read: an operator closes it."""
         damage = self._world.damage
         if damage is None or breaker.state != "half_open":
             return False
@@ -149,7 +149,7 @@ class People:
         return any((step.app, step.agent, step.target, step.canary) == name for step in steps)
 
     async def resume_all(self, *, but: int) -> None:
-        """Nothing stays paused for ever, ``but`` the task that cannot be read."""
+        """Nothing stays paused indefinitely, ``but`` the task that cannot be read."""
         tasks = self._world.store.tasks
         while paused := [t.task_no for t in tasks.values() if t.paused_at is not None and t.task_no != but]:
             for task_no in paused:
@@ -158,7 +158,7 @@ class People:
 
     # --- readers
     async def read(self, queue: str) -> None:
-        """Read a queue for ever, and begin again wherever the reader died."""
+        """Read a queue indefinitely, and begin again wherever the reader died."""
         while True:
             try:
                 await self._read(queue)
@@ -180,7 +180,7 @@ class People:
             acknowledger.abandon()
 
     def has_read_all(self) -> bool:
-        """Whether no status waits any more."""
+        """Whether no status waits any longer."""
         return not self._world.store.statuses
 
     # --- purging

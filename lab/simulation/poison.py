@@ -1,4 +1,4 @@
-"""Requests that always fail, in some of the simulated worlds, beside others that succeed once the service is well.
+"""Requests that always fail, in some of the simulated worlds, beside others that succeed once the service is healthy.
 
 They come with the highest priority, so a breaker would ask for nothing else if it could. Each must end as its policy says.
 """
@@ -19,7 +19,7 @@ from .shop import left, look
 if TYPE_CHECKING:
     from .world import World
 
-SHARE = 0.25  # of the seeds with people
+SHARE = 0.25  # of the seeds with operators
 URGENT = 9
 
 

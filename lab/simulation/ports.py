@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _SimulatedClock(LoopClock):
-    """The clock of one process. ``rate``: so many of its seconds pass in one of the world's."""
+    """The clock of one process. ``rate``: that many of its seconds pass in one of the world's."""
 
     def __init__(self, loop: SimulatedLoop, rate: float) -> None:
         self._loop = loop

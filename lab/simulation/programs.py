@@ -1,6 +1,6 @@
 """Remote steps in some of the simulated worlds: two programs carry them out, through two processes with the role ``http``.
 
-The programs are no part of arriero, as in life: they reach a process over a network, die with all that they knew, and are slow.
+The programs are not part of arriero, as in life: they reach a process over a network, die with all that they knew, and are slow.
 What they are given and what they report is written down, for ``remote_reports`` to judge.
 """
 
@@ -43,7 +43,7 @@ from .shop import reserve
 if TYPE_CHECKING:
     from .world import World
 
-SHARE = 0.25  # of the seeds with people
+SHARE = 0.25  # of the seeds with operators
 OF_TASKS = 0.6  # of the tasks there
 OF_CALLS = 0.4  # of these, tasks whose steps arriero calls a program for
 GATEWAYS = 2
@@ -91,7 +91,7 @@ class RemoteProgram:
         self._number = number
 
     async def live(self) -> None:
-        """Take and carry out for ever."""
+        """Take and carry out indefinitely."""
         while True:
             gateway = self._network.choose()
             requests = () if gateway is None else await self._take(gateway)
@@ -101,7 +101,7 @@ class RemoteProgram:
             await asyncio.gather(*(self._carry_out(request, gateway) for request in requests))
 
     async def _take(self, gateway: Gateway) -> tuple[RemoteRequest, ...]:
-        """Take requests. What came of it is lost now and then: in the process that cannot write it, or on its way."""
+        """Take requests. What came of it is lost now and then: in the process that cannot write it, or in transit."""
         limit, wait_seconds = self._random.randint(1, 3), self._random.uniform(0, POLL_SECONDS_MAX)
         if self._programs.has_short_polls:
             wait_seconds = 0
@@ -138,7 +138,7 @@ class RemoteProgram:
     async def _die_perhaps(self) -> None:
         if self._programs.strikes("program_death"):
             self._programs.kill(self._number)
-            await asyncio.sleep(0)  # nothing of it goes on from here
+            await asyncio.sleep(0)  # nothing of it continues from here
 
     async def _release(self, request: RemoteRequest, gateway: Gateway) -> None:
         """Give it back; if that fails, it comes again once it has expired."""
@@ -201,7 +201,7 @@ class Programs:
     """The programs of one world, and the processes they ask.
 
     Args:
-        random: a source of its own, so that a world without programs is the same as before; ``deploy_random``: so, too.
+        random: a separate source, so that a world without programs is the same as before; ``deploy_random``: so, too.
     """
 
     agents: tuple[Agent, ...] = (outside, called)
@@ -310,7 +310,7 @@ class Programs:
         return self._world.faults.strikes(kind, self.random)
 
     def deploys(self, kind: str) -> bool:
-        """Whether a fault of ``DEPLOYS`` happens, from a source of its own: the other faults strike as without it."""
+        """Whether a fault of ``DEPLOYS`` happens, from a separate source: the other faults strike as without it."""
         return self._world.faults.strikes(kind, self.deploy_random)
 
     def get_time(self) -> float:
@@ -322,7 +322,7 @@ class Programs:
         return self._world.unique("message")
 
     async def send_report(self, gateway: Gateway, report: RemoteReport) -> str:
-        """Send a report. Returns what is told of it; see ``SentReport``."""
+        """Send a report. Returns what it was answered; see ``SentReport``."""
         return await self._send(gateway, lambda agents: agents.report(outside.name, report))
 
     async def send_extension(self, gateway: Gateway, task: str, capability: str, seconds: float) -> str:

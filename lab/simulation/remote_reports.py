@@ -1,6 +1,6 @@
 """Reports of programs outside of Python, held against the history: only who holds the capability of an attempt ends it (I60).
 
-The programs of a simulated world write down what they were given, what they sent, and what they were told. The history says
+The programs of a simulated world write down what they were given, what they sent, and what they were answered. The history says
 what counted. The two are compared by what a capability speaks for, as values; nothing here runs or knows the simulator.
 """
 
@@ -26,7 +26,7 @@ from arriero.model import HistoryRow, Instant
 ACKNOWLEDGED = "acknowledged"
 NOBODY_KNOWS = ""  # no answer came, or the store could not say
 
-# What a report may be told that was sent with no right to it. Each must be refused.
+# What a report may be answered that was sent with no right to it. Each must be refused.
 _AT_THE_DOOR = frozenset({"capability-invalid"})
 _BY_ITS_FENCE = frozenset({"report-stale", "report-expired", "report-ended"})
 REFUSALS = {
@@ -75,14 +75,14 @@ class SentReport(msgspec.Struct):
 
 
 class _Recorded(NamedTuple):
-    """A report that counted, as the history tells of it."""
+    """A report that counted, as the history reports it."""
 
     result: str | None
     at: Instant
 
 
 class RemoteAttempts:
-    """The attempts of one Agent's steps, as a history tells of them."""
+    """The attempts of one Agent's steps, as a history reports them."""
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
@@ -185,7 +185,7 @@ def _judge_recorded(
 
 
 def _may_be(report: SentReport, recorded: _Recorded, given_at: dict[tuple[AttemptName, int], Instant]) -> bool:
-    """Whether what counted is this report, and whoever sent it had been given the attempt."""
+    """Whether what counted is this report, and the one who sent it had been given the attempt."""
     given = given_at.get((report.name, report.program))
     is_held = given is not None and given <= report.at <= recorded.at
     return is_held and not report.trick and report.result == recorded.result

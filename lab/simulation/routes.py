@@ -14,7 +14,7 @@ from arriero.model.policies import Breaker, Retry, Supervision
 
 from .shop import REMOTE
 
-ROUTES_SHARE = 0.4  # of the seeds with people
+ROUTES_SHARE = 0.4  # of the seeds with operators
 OF_TASKS = 0.5  # of the tasks there
 _breaker = Breaker(minimum=4, window=4, cool_off=1, ramp=2)
 _patient = Supervision(attempts=50)
@@ -83,7 +83,7 @@ class Routes:
     """Routing in one simulated world.
 
     Args:
-        random: a source of its own, so that a world without it is the same as before.
+        random: a separate source, so that a world without it is the same as before.
     """
 
     agents: tuple[Agent, ...] = (near, far)

@@ -19,7 +19,7 @@ from arriero.model.policies import Breaker, ConvoyPolicy, Retry, Supervision
 from .faults import Faults
 
 HANGING_SECONDS = 6.0  # of a call while the service hangs: longer than any deadline
-LATE_SECONDS_MAX = 8.0  # that a cancelled call goes on: some are left behind before
+LATE_SECONDS_MAX = 8.0  # that a cancelled call continues: some are left behind before
 
 
 class Remote:
@@ -113,12 +113,12 @@ class Remote:
             self.wrong.append(f"under key {key} checkpoint {number} of {found} was read, {self.kept[key]} was kept")
 
     def take_back(self, forward_key: str) -> None:
-        """What stands under the key is gone, and nothing lands under it any more."""
+        """What stands under the key no longer exists, and nothing lands under it any longer."""
         self.barred.add(forward_key)
         self.net[forward_key] = 0
 
     async def answer_probe(self) -> None:
-        """Answer a question whether it is well; it changes nothing. It may take longer than the asker waits."""
+        """Answer a question whether it is healthy; it changes nothing. It may take longer than the asker waits."""
         await asyncio.sleep(self._asking_random.uniform(0.005, 1.5))
         if self.outage == "refuses":
             raise ConnectionError("down")
@@ -270,7 +270,7 @@ async def tear_up(undo: Undo[int], n: int, refuse: bool = False) -> None:
 
 @workflow
 async def fragile(n: int, refuse: bool) -> int:
-    """What fails at once, often in doubt, and then waits for a person; also beside a branch that goes on."""
+    """What fails immediately, often in doubt, and then waits for an operator; also beside a branch that continues."""
     first, second = await asyncio.gather(stamp(n), take(n))
     try:
         return await stamp(first + second, refuse)
@@ -281,7 +281,7 @@ async def fragile(n: int, refuse: bool) -> int:
 
 @right.step(complete_within=1, retry=Retry(tries=1), supervision=Supervision(attempts=1))
 async def pin(attempt: Attempt, n: int) -> int:
-    """Nothing undoes it: left in doubt, only a person can settle it."""
+    """Nothing undoes it: left in doubt, only an operator can settle it."""
     return await REMOTE.get().do(attempt, False) + n
 
 
@@ -311,7 +311,7 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 async def _one_of_a_key(n: int, refuse: bool) -> int:
-    """It lets no failed step pass: so what it did is whole, undone or for a person to mend, once its turn has ended."""
+    """It lets no failed step pass: so what it did is whole, undone or for an operator to mend, once its turn has ended."""
     tally = context.convoy_state(Tally) or Tally()
     if n % 2:
         first, second = await asyncio.gather(take(n), reserve(n, refuse))
@@ -338,4 +338,4 @@ IN_LINE = (
 )
 AGENTS = (left, right)
 WORKFLOWS = (in_a_row, side_by_side, past_the_pivot, another_way, held, in_time)
-FOR_PEOPLE = (*WORKFLOWS, fragile, fragile, held)  # what keeps people busy, more often
+FOR_PEOPLE = (*WORKFLOWS, fragile, fragile, held)  # what keeps operators busy, more often

@@ -98,7 +98,7 @@ class Network:
         self.counted_late: list[str] = []  # answers that changed something, and that their Agent had called late
 
     async def delay(self) -> None:
-        """A request or an answer is under way."""
+        """A request or an answer is running."""
         await asyncio.sleep(self.random.expovariate(200))
 
     def remember_reports(self, batch: Any) -> None:
@@ -135,7 +135,7 @@ class SimulatedStore:
     """One process's view of the store; the contract of ``store.state_store``.
 
     Args:
-        unexpected: draws when a call raises what is no StoreError; None: never.
+        unexpected: draws when a call raises what is not StoreError; None: never.
     """
 
     def __init__(self, network: Network, *, unexpected: Random | None = None) -> None:
@@ -163,7 +163,7 @@ class SimulatedStore:
         """Processes of the simulation find each other's news by polling."""
 
     def is_known_dead(self, instance: str) -> bool:
-        return False  # as on different hosts: only the lease tells
+        return False  # as on different hosts: only the lease says
 
     async def apply(self, batch: Any) -> Any:
         if self._network.faults.strikes("late_report", self._network.random, share=0.1):
@@ -180,7 +180,7 @@ class SimulatedStore:
         return await self._call("load_due_schedules", limit)
 
     def _is_away(self) -> bool:
-        """Whether the store refuses this process just now: once it does, it goes on for a while."""
+        """Whether the store refuses this process just now: once it does, it continues for a while."""
         network, now = self._network, asyncio.get_running_loop().time()
         if network.faults.strikes("error_before_effect", network.store_random):
             self._away_until = now + network.store_random.uniform(0, AWAY_SECONDS_MAX)
@@ -196,7 +196,7 @@ class SimulatedStore:
         if self._is_away():
             raise StoreError(f"simulated: {name} was refused, nothing was written")
         breaks = self._breaks()
-        if breaks and name != "apply":  # else after its effect: whoever asks again meets its guards
+        if breaks and name != "apply":  # else after its effect: the caller again meets its guards
             raise breaks
         is_commit = name in _COMMITS
         if is_commit and network.faults.strikes("slow_commit", network.store_random):

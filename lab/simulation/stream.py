@@ -1,6 +1,6 @@
 """Worlds with more work than room: a stream of the highest priority that never ends, and a few tasks of lower ones.
 
-The oracle reads the history alone and computes with numbers of its own: no task begins while another one waits that is so
+The oracle reads the history alone and computes with separate numbers: no task begins while another one waits that is so
 much older that its age outweighs the other's priority, and each begins once the bound for its priority has passed.
 """
 

@@ -1,4 +1,4 @@
-"""Schedules in a world: leaders die in the middle of a pass over them, and two may lead at once; each instant is decided once."""
+"""Schedules in a world: leaders die during a pass over them, and two may lead at the same time; each instant is decided once."""
 
 import asyncio
 from collections import Counter
@@ -34,7 +34,7 @@ from arriero.model.schedules import (
 if TYPE_CHECKING:
     from .world import World
 
-SHARE = 0.35  # of the seeds with people and without damage
+SHARE = 0.35  # of the seeds with operators and without damage
 NAMES = ("first", "second", "third")
 PERIODS = (1, 2, 3)  # seconds
 RUNS_FROM = 10_000  # the numbers of runs begin here, so that none is a client's
@@ -44,7 +44,7 @@ class Timetables:
     """The schedules of one world.
 
     Args:
-        random: a source of its own.
+        random: a separate source.
         overlaps: that may be drawn.
     """
 
@@ -81,7 +81,7 @@ class Timetables:
                 await self._run_now(row)
 
     async def end(self) -> None:
-        """Let nothing be due any more, so that the world can come to its end."""
+        """Let nothing be due any longer, so that the world can come to its end."""
         for row in await self._world.store.list_schedules():
             if row.paused_at is None:
                 await self._change(self._operate(ScheduleVerb.PAUSE, row.name))
@@ -130,7 +130,7 @@ class Timetables:
         return DeclareSchedule(actor="world", app=self._world.app.name, name=name, declaration=declaration)
 
     def check(self, rows: list[HistoryRow]) -> list[Violation]:
-        """Each run that the history tells of is a task, once; and what the row counts is what was decided."""
+        """Each run that the history reports is a task, once; and what the row counts is what was decided."""
         runs: Counter[str] = Counter()
         ids: Counter[str] = Counter()
         for row in rows:
@@ -159,7 +159,7 @@ class Timetables:
         return found
 
     def _find_overlaps(self, rows: list[HistoryRow]) -> list[Violation]:
-        """With ``skip`` no run begins while another one is open that never ended, whoever asked for it."""
+        """With ``skip`` no run begins while another one is open that never ended, no matter who asked for it."""
         found: list[Violation] = []
         open_runs: dict[int, str] = {}
         overlaps: dict[str, str] = {}

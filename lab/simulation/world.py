@@ -68,10 +68,10 @@ DOUBTFUL_SHARE = 0.2  # of worlds: they have tasks with a step that nothing undo
 OF_A_DOUBTFUL_WORLD = 0.5  # of its tasks
 SNOOZE_KEY = "snooze-1229"  # with it, the seeds at which the tests of breakages begin have no snoozes
 KEYS_SHARE = 0.5  # of the seeds that have convoys
-ELECTION_SHARE = 0.3  # of the seeds in which leaders, leases and clocks meet faults of their own
+ELECTION_SHARE = 0.3  # of the seeds in which leaders, leases and clocks meet separate faults
 APPS_SHARE = 0.3  # of the seeds in which the last node is of another App that has the same code
 OF_THE_OTHER_APP = 0.4  # of the tasks there
-SUBMITTED_AT_NODE = 0.5  # of the tasks: by an App in the process of a node, so that they may begin at once
+SUBMITTED_AT_NODE = 0.5  # of the tasks: by an App in the process of a node, so that they may begin immediately
 ANSWERS_LOST = 0.4  # of those
 FAULT_SECONDS = 25.0
 HEAL_SECONDS_MAX = 400.0  # every policy of the shop has run out by then, with room to spare
@@ -119,7 +119,7 @@ class World:
     """See the module.
 
     Args:
-        people: whether operators, readers and a janitor are part of it.
+        operators: whether operators, readers and a janitor are part of it.
         keys: whether convoys are part of it; None: the seed decides.
     """
 
@@ -136,7 +136,7 @@ class World:
         self.settings = SETTINGS
         self.random = random_module.Random(seed)
         self.loop = SimulatedLoop(random_module.Random(self.random.getrandbits(64)))
-        # People draw from a source of their own, so that a seed without them is the world it was before there were any.
+        # Operators draw from a separate source, so that a seed without them is the world it was before there were any.
         self.faults = drawn(self.random) if faults is None else faults
         people_random = random_module.Random(f"people-{seed}")
         if people and faults is None:
@@ -235,7 +235,7 @@ class World:
         ]
 
     def crash_process(self, process: int, seconds: float) -> None:
-        """Kill a process; its node starts again so many seconds later, unless somebody else has started it by then."""
+        """Kill a process; its node starts again that many seconds later, unless another process has started it by then."""
         self.loop.crash(process)
 
         async def start_again() -> None:
@@ -245,7 +245,7 @@ class World:
         self._later(seconds, start_again)
 
     def _start_again(self, number: int, process: int) -> None:
-        """Start a node whose process was killed, unless somebody else has started it by then."""
+        """Start a node whose process was killed, unless another process has started it by then."""
         if self._nodes[number][0] == process:
             self._start_node(number)
 
@@ -256,7 +256,7 @@ class World:
         return Instant(1_700_000_000_000_000 + round(self.loop.time() * 1_000_000))
 
     def client_ports(self) -> "SimulatedPorts":
-        """Doors of somebody who is no node."""
+        """Doors of a caller who is not a node."""
         return SimulatedPorts(self, 0, self.people.random)
 
     def unique(self, what: str) -> str:
@@ -546,7 +546,7 @@ class World:
         return has_ended
 
     async def _heal(self, keys: Keys | None) -> None:
-        """Every task must end, first without a person but those behind something that stands still, then all."""
+        """Every task must end, first without an operator but those behind something that is blocked, then all."""
         if await self._ends(lambda task: task.ended_at is not None or (keys is not None and keys.keeps_waiting(task))):
             if keys is None:
                 return
@@ -610,7 +610,7 @@ class World:
         for task in asyncio.all_tasks(self.loop):
             drop_silently(task)
             coroutine: Any = task.get_coro()
-            with suppress(RuntimeError):  # a coroutine that awaits while being closed; its world is gone
+            with suppress(RuntimeError):  # a coroutine that awaits while being closed; its world no longer exists
                 coroutine.close()
         asyncio.set_event_loop(None)
         self.loop.close()
@@ -678,7 +678,7 @@ class World:
         return found
 
     def _leaks(self) -> list[Violation]:
-        """Places of Agents that stay taken although nothing is on its way: enough of them stop the Agent."""
+        """Places of Agents that stay taken although nothing is in transit: enough of them stop the Agent."""
         if any(task.ended_at is None for task in self.store.tasks.values()):
             return []
         return [

@@ -3,8 +3,8 @@
 ArrieroError
 ├── DefinitionError        declared wrongly: fix the code
 ├── InvalidInput           what was given cannot be accepted; the message names it and the remedy
-│   ├── AppCollision       two Apps on one store cannot tell their older tasks apart
-│   ├── IdempotencyKeyBarred  nothing may land under this key any more
+│   ├── AppCollision       two Apps on one store cannot distinguish their older tasks
+│   ├── IdempotencyKeyBarred  nothing may land under this key any longer
 │   ├── IdempotencyKeyReused  another request has this key
 │   ├── ConvoyRefused      the convoy has ended, or is ordered otherwise
 │   ├── InvalidArguments   the types of a workflow or step refuse them
@@ -17,8 +17,8 @@ ArrieroError
 │   ├── UnknownName        the store has no convoy, ledger, schedule, Agent or lease of this name
 │   ├── UnknownTask        no task has this id
 │   ├── UnreadableRow      a row that this release cannot read
-│   └── VerbRefused        a person's verb that the task does not allow as it stands
-│       └── ApprovalNeeded another person must ask for the same
+│   └── VerbRefused        an operator's verb that the task does not allow as it stands
+│       └── ApprovalNeeded another operator must ask for the same
 ├── AgentRequestRefused    a program outside of Python asked for, or reported, what it may not; ``code`` says why
 ├── ForbiddenInWorkflow    workflow code awaited something that cannot be replayed
 ├── StoreError             the store could not answer
@@ -27,13 +27,13 @@ ArrieroError
 ├── OutcomeUnknown         a commit's answer was lost: ask again under the same task_id
 ├── TaskFailed             the task has no output
 │   ├── TaskCompensated    it was undone
-│   └── TaskHeld           it ended in error and waits for a person
+│   └── TaskHeld           it ended in error and waits for an operator
 ├── StepError              raised in steps
 │   ├── InDoubt            it may have happened
-│   ├── Transient          surely did not happen; try again
-│   └── Permanent          surely did not happen and never will
+│   ├── Transient          definitely did not happen; try again
+│   └── Permanent          definitely did not happen and never will
 ├── AttemptOver            raised in steps: the attempt's time is over
-├── StepFailed             seen by workflow code; ``cause`` tells which kind
+├── StepFailed             seen by workflow code; ``cause`` says which kind
 └── IllegalTransition      our bug: the table has no such move
 """
 
@@ -94,7 +94,7 @@ class AppCollision(InvalidInput):
 
 
 class IdempotencyKeyBarred(InvalidInput):
-    """The request of this key was undone, and no request may take effect under it any more."""
+    """The request of this key was undone, and no request may take effect under it any longer."""
 
 
 class IdempotencyKeyReused(InvalidInput):
@@ -170,7 +170,7 @@ class UnreadableRow(InvalidInput):
 
 
 class VerbRefused(InvalidInput):
-    """The task does not allow the verb as it stands, or somebody else came first; nothing was changed.
+    """The task does not allow the verb as it stands, or another process came first; nothing was changed.
 
     ``state`` is the task's, ``allowed`` the verbs that its state allows.
     """
@@ -184,7 +184,7 @@ class VerbRefused(InvalidInput):
 
 
 class ApprovalNeeded(VerbRefused):
-    """Other persons must ask for the same verb before it is carried out. The approval of who asked is kept."""
+    """Other operators must ask for the same verb before it is carried out. The approval of who asked is kept."""
 
 
 class ForbiddenInWorkflow(ArrieroError):
@@ -233,7 +233,7 @@ class StepError(ArrieroError):
     """Raised by a step to report how its try failed.
 
     Args:
-        message: for people.
+        message: for operators.
         code: for programs; workflow code may branch on it.
         details: any JSON value.
         public: what a customer may read, where the task fails by it. ``message`` is for operators: it may hold addresses.
@@ -248,14 +248,14 @@ class StepError(ArrieroError):
 
 
 class Transient(StepError):
-    """This try surely did not happen; another may succeed.
+    """This try definitely did not happen; another may succeed.
 
     Args:
         retry_after: seconds or timedelta to wait at least before the next try; it often comes from a service's
             answer, so one that means nothing (NaN, below 0) counts as none, and a century as a year.
         unavailable: the service itself says that it takes no calls just now, as with status 503 and Retry-After. It opens
-            the breaker of the Agent at once.
-    Raises: InvalidInput - ``retry_after`` is no number.
+            the breaker of the Agent immediately.
+    Raises: InvalidInput - ``retry_after`` is not a number.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class Transient(StepError):
 
 
 def parse_retry_after(retry_after: float | timedelta | None) -> float | None:
-    """Seconds of a ``retry_after``: at most a year, None for none. Raises InvalidInput: it is no number."""
+    """Seconds of a ``retry_after``: at most a year, None for none. Raises InvalidInput: it is not a number."""
     seconds = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
     if seconds is None:
         return None
@@ -284,7 +284,7 @@ def parse_retry_after(retry_after: float | timedelta | None) -> float | None:
 
 
 class Permanent(StepError):
-    """This try surely did not happen, and none ever will."""
+    """This try definitely did not happen, and none ever will."""
 
 
 class InDoubt(StepError):
@@ -292,7 +292,7 @@ class InDoubt(StepError):
 
 
 class AttemptOver(ArrieroError):
-    """The attempt's time is over, or it is not this process's any more: nothing that it does counts. Stop its work."""
+    """The attempt's time is over, or it is not this process's any longer: nothing that it does counts. Stop its work."""
 
 
 class StepFailed(ArrieroError):
@@ -323,7 +323,7 @@ class StepFailed(ArrieroError):
 
 
 class TaskFailed(ArrieroError):
-    """The task has no output: it was undone (``TaskCompensated``), or it waits for a person (``TaskHeld``).
+    """The task has no output: it was undone (``TaskCompensated``), or it waits for an operator (``TaskHeld``).
 
     ``reason``: for operators; it may hold addresses and names of machines. ``public``: what a customer may read: the ``public``
     of the step's or the workflow's error, else a neutral sentence.
@@ -366,4 +366,4 @@ class TaskCompensated(TaskFailed):
 
 
 class TaskHeld(TaskFailed):
-    """The task ended in error and waits for a person."""
+    """The task ended in error and waits for an operator."""

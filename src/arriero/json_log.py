@@ -90,7 +90,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _format_message(record: logging.LogRecord) -> str:
-    """A message whose arguments do not fit it is a bug of whoever wrote it, and must not cost the line."""
+    """A message whose arguments do not fit it is a bug of the one who wrote it, and must not cost the line."""
     try:
         return record.getMessage()
     except Exception:

@@ -398,7 +398,7 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
 
 
 def find_convoy_differences(history: History, row: ConvoyRow) -> list[str]:
-    """Return the differences between a convoy's row and the history (I52), and reasons why its tasks would wait for ever."""
+    """Return the differences between a convoy's row and the history (I52), and reasons why its tasks would wait indefinitely."""
     stream = history.convoys.get(row.convoy_no)
     if stream is None:
         is_silent = row.number == 0 or history.store.purged

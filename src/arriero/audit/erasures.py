@@ -26,7 +26,7 @@ class Erasures:
     def _count_told(self, events: bytes) -> None:
         try:
             told = [event for event in read_events(events) if isinstance(event, LedgerPurged)]
-        except (msgspec.MsgspecError, UnicodeError):  # whoever reads the row itself says so
+        except (msgspec.MsgspecError, UnicodeError):  # the one who reads the row itself says so
             return
         for link, digest in (row for event in told for row in event.erased):
             if self._found.get(link) == digest:

@@ -6,7 +6,7 @@ One line for each row, in the order of the history, with the events exactly as t
     {"trailer":{"rows":1,"tasks":1,"heads":"...","store_id":"..."}}
 
 ``task`` is empty for the store's own rows, whose ``task_no`` is 0. Rows of a convoy's own stream have its number below zero
-for ``task_no``, and its key for ``task``; release 0.4.0 left that empty on SQLite and PostgreSQL, and the number tells such
+for ``task_no``, and its key for ``task``; release 0.4.0 left that empty on SQLite and PostgreSQL, and the number distinguishes such
 streams apart. A line changed or missing inside a task breaks that
 task's hash chain; a task's last lines, or all of them, are missed by the trailer, and a cut trailer misses itself.
 """

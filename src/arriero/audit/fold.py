@@ -66,7 +66,7 @@ class StepFold:
 
     @property
     def may_have_happened(self) -> bool:
-        """Returns True if the step is in doubt or under way."""
+        """Returns True if the step is in doubt or running."""
         return self.state is not StepState.COMPLETED and (self.in_doubt or self.state is StepState.RUNNING)
 
 
@@ -102,9 +102,9 @@ class TaskFold:
         self.sequence: int | None = None
         self.rank: int | None = None
         self.turn: Turn | None = None
-        self.is_stopped = False  # its key stands still on it, in error
+        self.is_stopped = False  # its key is blocked on it, in error
         self.turn_fits = True  # to its state, as of the last commit
-        self.gap_alert = False  # a person was told that it waits for numbers that are missing
+        self.gap_alert = False  # an operator was informed that it waits for numbers that are missing
         self.violations: list[Violation] = []
         self.at = 0
 

@@ -123,7 +123,7 @@ UNCOUNTED_SECONDS = 60  # after a first declaration: what began meanwhile may no
 
 
 class RunningAttempt(msgspec.Struct, frozen=True):
-    """An attempt under way, and what it is counted under."""
+    """A running attempt, and what it is counted under."""
 
     fence: int
     counted: tuple[Counted, ...]
@@ -131,7 +131,7 @@ class RunningAttempt(msgspec.Struct, frozen=True):
 
 
 class LimitsFold:
-    """Attempts under way and calls of rates, as far as limits count them."""
+    """Running attempts and calls of rates, as far as limits count them."""
 
     def __init__(self) -> None:
         self.declared: dict[AgentOfApp, dict[str, LimitPolicy]] = {}
@@ -243,7 +243,7 @@ class BreakerFold:
         self._wave = 0
         self._under_way: set[tuple[int, int, int]] = set()  # task, step and its fence, of canaries of this fence
         self._answered = 0
-        self._probe_fence = -1  # of the probe under way
+        self._probe_fence = -1  # of the probe running
         self._probe_until = 0  # before that no other one begins
 
     def fold(self, event: EventOfBreaker) -> None:

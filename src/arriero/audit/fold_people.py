@@ -1,4 +1,4 @@
-"""The fold of events of people: their verbs, the messages to submitters, the alerts; and their invariants."""
+"""The fold of events of operators: their verbs, the messages to submitters, the alerts; and their invariants."""
 
 from collections.abc import Mapping, Sequence
 from typing import assert_never
@@ -26,7 +26,7 @@ from .fold_convoys import judge_turn
 
 
 def assign_app(task: TaskFold, event: TaskAssigned) -> None:
-    """Fold the event by which a person gave the task to an App."""
+    """Fold the event by which an operator gave the task to an App."""
     if not event.by:
         task.convict("I59", "assigned to an App by nobody")
     if event.from_app != task.app:
@@ -55,7 +55,7 @@ _TERMINAL_STATUS = {
 
 
 def fold_people_event(task: TaskFold, event: EventOfPeople) -> None:
-    """Fold one event that a person caused, or that informs people."""
+    """Fold one event that an operator caused, or that informs operators."""
     match event:
         case OperatorAction():
             _operate(task, event)
@@ -99,7 +99,7 @@ def _judge_approvers(task: TaskFold, event: OperatorAction) -> None:
 
 
 def _operate(task: TaskFold, event: OperatorAction) -> None:
-    """Fold a person's verb; only a verb leaves an end, and then it opens the next incarnation."""
+    """Fold an operator's verb; only a verb leaves an end, and then it opens the next incarnation."""
     verb = Verb(event.verb)
     if not event.by:
         task.convict("I59", f"{verb} by nobody")
@@ -112,7 +112,7 @@ def _operate(task: TaskFold, event: OperatorAction) -> None:
         task.convict("I59", f"{verb} was carried out on a task that was {'' if task.paused else 'not '}paused")
     if verb is Verb.RESUME:
         for step in task.life:
-            step.not_before = None  # what waited for its next attempt begins at once
+            step.not_before = None  # what waited for its next attempt begins immediately
     if verb in (Verb.RESUBMIT, Verb.COMPENSATE, Verb.CANCEL):
         task.snoozed_until = None
     if verb is Verb.SNOOZE:
@@ -210,7 +210,7 @@ def reopen(task: TaskFold, event: StepReopened) -> None:
 
 
 def answer(task: TaskFold, event: StepAnswered) -> None:
-    """Fold the answer of a person, who gave a step's result or said that it did not happen."""
+    """Fold the answer of an operator, who gave a step's result or said that it did not happen."""
     step = task.steps[event.step]
     if step.state is StepState.COMPLETED:
         task.convict("I14", f"step {step.ordinal} was answered although it had a result")
@@ -231,7 +231,7 @@ def _complete(task: TaskFold, step: StepFold, fence: int) -> None:
 
 
 def _open_alert(task: TaskFold, event: AlertOpened) -> None:
-    """Fold an alert: the task needs a person, or it waits in its convoy for missing numbers."""
+    """Fold an alert: the task needs an operator, or it waits in its convoy for missing numbers."""
     task.open_alerts += 1
     if event.cause == "gap":
         if task.turn is not Turn.WAITING:
@@ -299,7 +299,7 @@ def judge_commit(task: TaskFold, events: Sequence[Event | UnreadableEvent]) -> N
 
 
 def judge_end(task: TaskFold, *, complete: bool) -> None:
-    """Judge after the last event. ``complete``: nothing should be open any more."""
+    """Judge after the last event. ``complete``: nothing should be open any longer."""
     _judge_last_status(task)
     if complete and task.state in (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING):
         task.convict("I1", f"the task has not ended: it is {task.state}")

@@ -94,7 +94,7 @@ def deliver(task: TaskFold, event: AttemptDelivered) -> None:
 
 
 def revoke(task: TaskFold, event: AttemptRevoked) -> None:
-    """Fold the end of an attempt by a person. Only a program's can be ended so, and it may have happened."""
+    """Fold the end of an attempt by an operator. Only a program's can be ended so, and it may have happened."""
     step = task.steps[event.step]
     if step.state is not StepState.RUNNING or not step.is_at_program:
         task.convict("I78", f"the attempt of step {step.ordinal} was revoked, and no program held it")
@@ -105,7 +105,7 @@ def revoke(task: TaskFold, event: AttemptRevoked) -> None:
 def _judge_running(
     task: TaskFold, event: AttemptExtended | AttemptCheckpoint | AttemptTried | AttemptDelivered, invariant: str
 ) -> StepFold:
-    """Judge that the attempt which speaks is the one under way, and in time."""
+    """Judge that the attempt which speaks is the running one, and in time."""
     step = task.steps[event.step]
     if step.state is not StepState.RUNNING or event.fence != step.fence:
         task.convict(
@@ -401,7 +401,7 @@ def _count_loss(task: TaskFold, event: StepLost) -> None:
 
 
 def _keep_doubt(task: TaskFold, step: StepFold, what: str, *, in_doubt: bool) -> None:
-    """Judge that only a result, or a person, settles a doubt."""
+    """Judge that only a result, or an operator, settles a doubt."""
     if step.in_doubt and not in_doubt:
         task.convict("I30", f"step {step.ordinal} was {what} and its doubt forgotten")
     step.in_doubt = in_doubt

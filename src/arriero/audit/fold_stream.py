@@ -35,7 +35,7 @@ class ConvoyStream:
 
     def __init__(self, convoy_no: int) -> None:
         self.fold = ConvoyFold(convoy_no)
-        self.is_torn = False  # events in the middle are gone, with tasks that were removed
+        self.is_torn = False  # events in between no longer exist, with tasks that were removed
         self._ahead: dict[int, StreamEvent] = {}  # found, but not what comes before it
 
     def row_of_task(self, task: TaskFold, at: int, events: Sequence[Event | UnreadableEvent]) -> None:
@@ -109,10 +109,10 @@ class ConvoyStream:
 
     # --- against the row
     def differences(self, row: ConvoyRow, *, purged: bool) -> list[str]:
-        """Return the differences of the row (I52), and reasons why the convoy would stand still for ever. After ``end``."""
+        """Return the differences of the row (I52), and reasons why the convoy would be blocked indefinitely. After ``end``."""
         found = self._standing_still(row)
         if self.is_torn or (purged and row.number > self.fold.number):
-            return found  # the events of removed tasks are gone
+            return found  # the events of removed tasks no longer exist
         return found + self._list_differences(row)
 
     def _list_differences(self, row: ConvoyRow) -> list[str]:

@@ -46,7 +46,7 @@ class Member(msgspec.Struct, eq=False):
 class WaitingTasks:
     """All tasks of a convoy.
 
-    An event was written by somebody who saw only what was placed before it. ``seen`` is how many those were, where a
+    An event was written by a caller who saw only what was placed before it. ``seen`` is how many those were, where a
     question is about what the writer could know.
     """
 
@@ -54,7 +54,7 @@ class WaitingTasks:
         self.members: dict[int, Member] = {}
         self._is_by_sequence = False
         self._placings: dict[int, int] = {}  # the position at which a number of the sequence came
-        self._waiting: list[tuple[int, int, int]] = []  # rank, place, task_no; some do not wait any more
+        self._waiting: list[tuple[int, int, int]] = []  # rank, place, task_no; some do not wait any longer
 
     @property
     def is_by_sequence(self) -> bool | None:
@@ -152,7 +152,7 @@ class ConvoyFold:
 
     @property
     def shown(self) -> str:
-        """Its state in one word, as far as a history tells."""
+        """Its state in one word, as far as a history says."""
         return "parked" if self.is_parked else plain(self.state)
 
     def name(self, task_no: int | None) -> str:
@@ -201,7 +201,7 @@ class ConvoyFold:
 
 
 def plain(state: str) -> str:
-    """Return the state without the gap: a history cannot tell a gap from rest, because a gap may close without an event."""
+    """Return the state without the gap: a history cannot distinguish a gap from rest, because a gap may close without an event."""
     return "idle" if state == "gap" else str(state)
 
 
@@ -213,7 +213,7 @@ def place_task(convoy: ConvoyFold, task: TaskFold, event: ConvoyPlaced) -> None:
         convoy.convict("I39", f"task {task.task_id} was placed under the key {event.key!r}")
     if place <= convoy.last_place:
         convoy.convict("I39", f"place {place} was given after place {convoy.last_place}")
-    if event.refused:  # of a ledger, and the convoy takes it no more: it has a place, and is set aside at once
+    if event.refused:  # of a ledger, and the convoy takes it no more: it has a place, and is set aside immediately
         convoy.last_place = max(convoy.last_place, place)
         convoy.line.place(task, event)
         return
@@ -373,7 +373,7 @@ def _judge_gap(convoy: ConvoyFold, event: ConvoyWaiting | ConvoySkipped, seen: i
 
 
 def _operate(convoy: ConvoyFold, event: ConvoyAction, at: int) -> None:
-    """Fold a person's verb; the events that follow from it come behind it."""
+    """Fold an operator's verb; the events that follow from it come behind it."""
     verb, before = ConvoyVerb(event.verb), event.before
     if not event.by:
         convoy.convict("I59", f"{verb} by nobody")

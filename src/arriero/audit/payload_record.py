@@ -1,6 +1,6 @@
 """Payloads kept beside a task's rows: the arguments sent under each key, and answers that came too late.
 
-The history has hashes of them and tells who and when; the payloads themselves stand in tables that a purge empties.
+The history has hashes of them and shows who and when; the payloads themselves stand in tables that a purge empties.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,7 +69,7 @@ def find_first_dispatches(history: Iterable[HistoryRow]) -> dict[str, FirstDispa
 def list_argument_versions(
     loaded: Loaded, edits: Sequence[EditRow], sent: Mapping[str, FirstDispatch]
 ) -> list[Version]:
-    """List every life of arguments that a person edited, oldest first: of the task, then of each step.
+    """List every life of arguments that an operator edited, oldest first: of the task, then of each step.
 
     Args:
         edits: of the task, in the order of the commits.
@@ -171,10 +171,10 @@ def _tells_of(edit: EditRow, event: Event | UnreadableEvent) -> bool:
 
 
 def _describe_untold_answer(event: StepReport, answers: Mapping[tuple[int, int], LateAnswerRow]) -> list[str]:
-    """Describe how the row of a late answer differs from the first event that tells of one of its attempt; empty: it does not.
+    """Describe how the row of a late answer differs from the first event that reports one of its attempt; empty: it does not.
 
-    Of several answers of one attempt only the first is kept. Two can tell of being kept: two reports of a program that came
-    at once by way of two processes.
+    Of several answers of one attempt only the first is kept. Two can report being kept: two reports of a program that came
+    at the same time by way of two processes.
     """
     kept = answers.get((event.step, event.fence))
     if kept is None:

@@ -159,7 +159,7 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
         return self.origins.get(name, DEFAULT)
 
     def count_persons(self, verb: Verb) -> int:
-        """Return how many persons must ask for a verb of a task."""
+        """Return how many operators must ask for a verb of a task."""
         return int(getattr(self, f"approvals_{verb}"))
 
     def node_settings(self) -> Settings:
@@ -171,7 +171,7 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting, for whoever reads, prints or documents them all."""
+    """One setting, for the one who reads, prints or documents them all."""
 
     name: str  # in Configuration
     default: Any
@@ -271,7 +271,7 @@ def _describe_unknown_variable(variable: str, known: Iterable[str]) -> str:
 def find_file(folder: Path) -> Path | None:
     """The nearest ``arriero.toml``, in the folder or above it."""
     for above in (folder, *folder.parents):
-        if os.path.lexists(above / FILE_NAME):  # a link that leads nowhere is a mistake to be told, not to be passed by
+        if os.path.lexists(above / FILE_NAME):  # a link that leads nowhere is a mistake to report, not to be passed by
             return above / FILE_NAME
     return None
 
@@ -482,7 +482,7 @@ def _format_with_origin(configuration: Configuration, setting: Setting) -> str:
 
 
 def format_setting(setting: Setting, value: Any) -> str:
-    """A value as a person would write it; secrets masked, nothing as two quotation marks."""
+    """A value as an operator would write it; secrets masked, nothing as two quotation marks."""
     value = mask_value(value, setting.about.kind)
     if isinstance(value, str):
         return value or '""'

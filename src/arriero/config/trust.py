@@ -60,7 +60,7 @@ def _is_private(group: int) -> bool:
 
     try:
         user, members = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
-    except KeyError:  # a number without a name: nobody can tell who is in it
+    except KeyError:  # a number without a name: nobody can know who is in it
         return False
     return (group, members.gr_name) == (user.pw_gid, user.pw_name) and set(members.gr_mem) <= {user.pw_name}
 

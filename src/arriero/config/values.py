@@ -37,7 +37,7 @@ class ValueKind(msgspec.Struct, frozen=True):
         checked: the value of an API, a flag or a file in its own type. Raises UnfitValue.
         parsed: what the text of an environment variable stands for, before it is checked. Raises ValueError.
         is_secret: it is never shown.
-        masked: a text of it as people may see it.
+        masked: a text of it as operators may see it.
     """
 
     must_be: str
@@ -52,7 +52,7 @@ class SettingInfo(msgspec.Struct, frozen=True):
 
     Args:
         kind: how its values are read and checked.
-        help: one line for people.
+        help: one line for operators.
         table: of ``arriero.toml``; empty for the top of the file.
         unit: of its numbers.
         flag: on the command line, where it is not the name.
@@ -66,7 +66,7 @@ class SettingInfo(msgspec.Struct, frozen=True):
 
 
 def mask_value(value: object, kind: ValueKind) -> Any:
-    """A value of the kind as people and programs may see it: no secret, and nobody's name and password in a URL."""
+    """A value of the kind as operators and programs may see it: no secret, and nobody's name and password in a URL."""
     if kind.is_secret:
         return SECRET_MASKED if value else value
     if isinstance(value, str):
@@ -80,7 +80,7 @@ def format_refused_value(value: object, kind: ValueKind) -> str:
         return "not shown here"
     try:
         text = repr(mask_value(value, kind))
-    except ValueError:  # Python writes no number of so many digits
+    except ValueError:  # Python writes no number of that many digits
         return "a number too long to show"
     return text if len(text) <= TEXT_SHOWN_MAX else f"{text[:TEXT_SHOWN_MAX]}..."
 

@@ -1,7 +1,7 @@
 """Counts of the calls that Agents made: how they are added up, for how long each minute is kept, how quantiles are read.
 
 A process keeps the counts of each minute and writes them as they stand, never as a difference. So a write that is repeated
-changes nothing. A minute is folded into the sum of its App only when nobody may write it any more. So no call counts twice.
+changes nothing. A minute is folded into the sum of its App only when nobody may write it any longer. So no call counts twice.
 """
 
 from bisect import bisect_left
@@ -13,7 +13,7 @@ from ..inspection.facts import CountsRow
 from ..model import MICROSECONDS, Instant
 
 MINUTE = 60 * MICROSECONDS
-WINDOWS = (1, 10, 60)  # minutes that people look back
+WINDOWS = (1, 10, 60)  # minutes that operators look back
 KEPT_MINUTES = 61  # the longest window, and the minute that has just begun
 # A process may write a minute for so long. What the store has not taken by then is lost. The ten minutes until the minute is
 # folded are longer than any transaction lasts: a write that began in time has ended by then.
@@ -59,7 +59,7 @@ class AgentCounts(msgspec.Struct, omit_defaults=True):
     Attributes:
         outcomes: how many ended in each way of ``OUTCOMES``.
         seconds: how long all took together.
-        buckets: how many took at most so many milliseconds, and longer than the bound before; 0: longer than all bounds.
+        buckets: how many took at most that many milliseconds, and longer than the bound before; 0: longer than all bounds.
             The bounds themselves are the keys, so a release with other bounds can read them.
     """
 
@@ -160,9 +160,9 @@ class CountsOfAgent(msgspec.Struct, frozen=True):
 
 
 class CountsSum:
-    """The sum of the rows of all processes and minutes. A window holds the minute of ``now`` and so many before.
+    """The sum of the rows of all processes and minutes. A window holds the minute of ``now`` and that many before.
 
-    Rows are added one by one, because a store may have so many that whoever adds them must let others work in between.
+    Rows are added one by one, because a store may have so large a number that the one who adds them must let others work in between.
 
     Args:
         agent: only this one is added up; None: all.

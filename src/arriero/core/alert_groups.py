@@ -76,7 +76,7 @@ def _put_together(rows: Iterable[AlertRow], read_more: Callable[[AlertRow], obje
 
 
 def format_next_command(group: AlertGroup) -> str:
-    """Format what a person types next about alerts of one cause."""
+    """Format what an operator types next about alerts of one cause."""
     if group.select:
         return f"arriero task resubmit {group.select}"
     if group.cause == BREAKER_CAUSE:

@@ -1,4 +1,4 @@
-"""Rows of alerts that are to be opened. What is sent of them to people is in ``core.alerts``."""
+"""Rows of alerts that are to be opened. What is sent of them to operators is in ``core.alerts``."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ SCHEDULE_CAUSE = "schedule"
 
 
 def build_task_alert(task: TaskRow, failure: TaskFailure, now: Instant) -> AlertRow:
-    """Build the alert of a task that needs a person."""
+    """Build the alert of a task that needs an operator."""
     return AlertRow(
         no=0,
         task_no=task.task_no,

@@ -1,7 +1,7 @@
-"""Alerts for people when a task needs one of them: the alert, its text, its signed form, and the delay before a repetition.
+"""Alerts for operators when a task needs one of them: the alert, its text, its signed form, and the delay before a repetition.
 
-The rows are kept by the store; who tells them is ``runtime.alerts``. A sink is told the *state* of an alert, open or
-closed, and each state has an id of its own that stays the same over retries: a receiver that sees an id twice has
+The rows are kept by the store; ``runtime.alerts``. A sink is sent the *state* of an alert, open or
+closed, and each state has a separate id that stays the same over retries: a receiver that sees an id twice has
 seen it once. Nothing promises the order in which two states arrive, so closed is final.
 """
 
@@ -85,7 +85,7 @@ def _describe(table: str, key: Sequence[Any], other: DescribedRow) -> DescribedR
 
 
 RETRY_SECONDS = 5.0
-RETRY_SECONDS_MAX = 3_600.0  # an hour: whoever fixes a receiver need not wait longer to see that it works
+RETRY_SECONDS_MAX = 3_600.0  # an hour: the one who fixes a receiver need not wait longer to see that it works
 RETRY_FACTOR = 2.0
 
 _decode_trace = msgspec.json.Decoder(CapturedTraceback).decode
@@ -96,17 +96,17 @@ SECRET_BYTES_MAX = 64
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """A task needs a person (``open``), or needs none any more (``closed``).
+    """A task needs an operator (``open``), or needs none any longer (``closed``).
 
     Attributes:
-        id: of this state of the alert; the same whenever it is told again.
+        id: of this state of the alert; the same whenever it is notified again.
         cause: ``step``, ``refused``, ``limit``, ``bug``, ``replay``, ``unawaited``, ``lost``, ``in_doubt``, ``undo``
             or ``person``: the kind of the task's failure, see ``model.TaskFailure``; ``unreadable``: a row of it
             cannot be read, ``code`` names table and column. If no task is named, ``step`` names the row, which many may
             need; ``breaker``: an Agent gets no calls, because its service is
             down. Then no task is named, ``step`` is the Agent with its target, and ``code`` its App; ``schedule``: a
             schedule submits nothing. Then ``step`` is the schedule, and ``code`` its App.
-        reason: for people.
+        reason: for operators.
         step, code: of the step that failed; empty when it was none.
         at: the line of code to fix or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
             empty when there is none.
@@ -150,7 +150,7 @@ def build_alert(row: AlertRow, store_id: str) -> Alert:
     state: Literal["open", "closed"] = "open" if row.closed_at is None else "closed"
     trace = _read_trace(row)
     return Alert(
-        # With the instant: a store brought back from a backup numbers anew, and what it tells must not look known.
+        # With the instant: a store brought back from a backup numbers again, and what it says must not look known.
         id=f"{store_id}-{row.no}-{row.opened_at}-{state}",
         task_id=row.task_id,
         workflow=row.workflow,
@@ -168,7 +168,7 @@ def build_alert(row: AlertRow, store_id: str) -> Alert:
 
 
 def _read_trace(row: AlertRow) -> CapturedTraceback:
-    """Read the trace; empty if it cannot be read, because the alert must reach a person whatever the row holds there."""
+    """Read the trace; empty if it cannot be read, because the alert must reach an operator whatever the row holds there."""
     try:
         return () if row.trace is None else _decode_trace(row.trace)
     except (msgspec.MsgspecError, TypeError):
@@ -255,7 +255,7 @@ def compute_alert_delay(attempts: int, *, seconds: float, seconds_max: float, ji
     """Return the seconds until an alert is sent again to those who could not be reached.
 
     Args:
-        attempts: how often it was taken to be told, 1 or more.
+        attempts: how often it was taken to be delivered, 1 or more.
         seconds, seconds_max: the first delay, and the longest one.
         jitter: in [0, 1); 0 gives the shortest delay, half of the grown one.
     """
@@ -263,7 +263,7 @@ def compute_alert_delay(attempts: int, *, seconds: float, seconds_max: float, ji
 
 
 def parse_signing_key(secret: str) -> bytes:
-    """Return the key in a secret as people exchange it: ``whsec_`` and base64 of 24 to 64 bytes.
+    """Return the key in a secret as operators exchange it: ``whsec_`` and base64 of 24 to 64 bytes.
 
     Raises: InvalidInput - it is none; the message does not repeat it.
     """

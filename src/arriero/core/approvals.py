@@ -1,6 +1,6 @@
-"""Verbs that more than one person must ask for: who has approved, and what is still missing.
+"""Verbs that more than one operator must ask for: who has approved, and what is still missing.
 
-The first persons change nothing but the task's history, which keeps their approval. The last one carries the verb out. Any
+The first operators change nothing but the task's history, which keeps their approval. The last one carries the verb out. Any
 verb that is carried out on the task ends all approvals before it.
 """
 
@@ -34,7 +34,7 @@ OF_EVERY_VERB = frozenset(  # fields of a command that say who asks for a verb o
 def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
     """List who else has approved what a command asks for, since the last verb on the task; each person once.
 
-    Names that people may read as the same one (``ana``, ``Ana``, ``ana `` with a space, ``ana`` in Cyrillic letters) are one person.
+    Names that operators may read as the same one (``ana``, ``Ana``, ``ana `` with a space, ``ana`` in Cyrillic letters) are one operator.
     """
     if command.persons <= 1:
         return ()
@@ -66,7 +66,7 @@ def _read_commit(text: str, task_no: int) -> list[Event | UnreadableEvent]:
 
 
 def refuse_lonely_verb(command: Operate, task_id: str, state: str, approvers: tuple[str, ...]) -> Refused | None:
-    """Refuse a verb for which persons are missing, and keep the approval of who asks; None: there are enough."""
+    """Refuse a verb for which operators are missing, and keep the approval of who asks; None: there are enough."""
     names = (*approvers, command.by)
     if len(names) >= command.persons:
         return None
@@ -88,7 +88,7 @@ def refuse_lonely_verb(command: Operate, task_id: str, state: str, approvers: tu
 
 
 def encode_request(command: Operate) -> str:
-    """Encode what a verb carries beside its name and its persons: a JSON object with those of its fields that are given.
+    """Encode what a verb carries beside its name and its operators: a JSON object with those of its fields that are given.
 
     Two commands ask for the same only if these texts are the same. The text itself is kept, because the next person has to
     see what was approved, and because two requests may be found that share a hash.

@@ -45,7 +45,7 @@ def assign_app(command: AssignApp, rows: Rows, now: Instant) -> Change | Refused
     )
     for step in rows.steps_of(task.task_no):
         if step.is_canary:
-            writer.breakers.end(step, None)  # else the breaker of its old App would wait for its end for ever
+            writer.breakers.end(step, None)  # else the breaker of its old App would wait for its end indefinitely
         writer.put(replace(step, app=command.app, canary=None))
     writer.events.append(
         TaskAssigned(
@@ -102,7 +102,7 @@ def find_name_conflict(
         mine: what the process runs; one that names no App is of nobody, and may start.
         known: what all processes ran that ever started on the store.
         count_unsaid: counts the tasks of some workflows that carry no App's name and are open or in error, by workflow.
-    Returns: the refusal with its remedy, for people; None: it may start.
+    Returns: the refusal with its remedy, for operators; None: it may start.
     """
     if mine.app == NOT_SAID:
         return None
@@ -126,7 +126,7 @@ def _steps(abouts: Iterable[ProcessAbout]) -> set[tuple[str, str]]:
 
 
 def _list_shared_code(ours: list[ProcessAbout], theirs: list[ProcessAbout]) -> list[str]:
-    """List the workflows and steps that both have code for, with the names that people use."""
+    """List the workflows and steps that both have code for, with the names that operators use."""
     workflows = sorted(_workflows(ours) & _workflows(theirs))
     steps = sorted(_steps(ours) & _steps(theirs))
     return [f"a workflow {name!r}" for name in workflows] + [f"a step {agent}.{name}" for agent, name in steps]

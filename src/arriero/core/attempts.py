@@ -1,7 +1,7 @@
 """Commands of a running attempt: more time, a checkpoint, its delivery to a program, and its release before it began.
 
 A program has a delivered attempt until it reports, releases it, or its time is over: no process has it, and the loss of one ends
-none. What the program says is guarded by the fence. A person may end the attempt before: no process of arriero carries it out,
+none. What the program says is guarded by the fence. An operator may end the attempt before: no process of arriero carries it out,
 so there is nothing to wait for. A released attempt has not begun: nobody was asked for anything, so nothing is charged or in doubt.
 """
 
@@ -66,7 +66,7 @@ def release_attempt(command: ReleaseAttempt, rows: Rows, now: Instant) -> Change
 
 
 def _compute_wait_by(step: StepRow, start: Instant) -> Instant | None:
-    """Compute the deadline for the next first attempt. The time begins anew: the request has waited for nobody meanwhile."""
+    """Compute the deadline for the next first attempt. The time begins again: the request has waited for nobody meanwhile."""
     within = read_step_policy(step).wait_within
     was_tried = step.attempt > 1 or step.lost_count
     return None if within is None or was_tried else later(start, within)
@@ -91,10 +91,10 @@ def has_expired(step: StepRow | None, fence: int, complete_by: Instant) -> bool:
     """Decide whether an attempt whose time is over for its process is still open, without a report.
 
     Args:
-        step: as its row stands; None: it is not there any more.
+        step: as its row stands; None: it is not there any longer.
         complete_by: the deadline of the attempt as its process knows it.
     Returns: False if it was reported, or extended, by way of another process. False under another fence, too: then the
-        history tells how it ended (``was_found_expired``).
+        history says how it ended (``was_found_expired``).
     """
     if step is None or step.fence != fence:
         return False
@@ -138,11 +138,11 @@ def save_checkpoint(command: SaveCheckpoint, rows: Rows, now: Instant) -> Change
 def begin_try(command: BeginTry, rows: Rows, now: Instant, limits: LimitBook | None) -> Change | Refused | TryDelayed:
     """Count another call of a running attempt under the rates of its Agent, or say when it may be made.
 
-    If a call before it may have happened, the step is in doubt from here on: whoever ends the attempt finds that in its row.
+    If a call before it may have happened, the step is in doubt from here on: the one who ends the attempt finds that in its row.
     The revision grows with that, because a pivot in doubt changes what the task's holder may decide.
 
     Args:
-        limits: of the Agent, locked by the transaction; None: it has none any more.
+        limits: of the Agent, locked by the transaction; None: it has none any longer.
     """
     step = find_running(command, rows, now)
     if isinstance(step, Refused):
@@ -188,14 +188,14 @@ def change_attempt(step: StepRow, rows: Rows, event: EventOfAttempt | None) -> C
 
 
 def may_revoke(step: StepRow) -> bool:
-    """Returns True if a person's cancel ends the attempt of a step. It waits for a pivot: that decides if anything may be undone."""
+    """Returns True if an operator's cancel ends the attempt of a step. It waits for a pivot: that decides if anything may be undone."""
     return step.kind is StepKind.STEP and is_held_by_program(step) and not step.pivot
 
 
 def deliver_attempt(command: DeliverAttempt, rows: Rows, now: Instant) -> Change | Refused:
     """Give a running attempt to its program, guarded by the step's fence, state, holder and time.
 
-    If a person has cancelled the task meanwhile, the attempt ends with that, as it would have a moment later. The change is
+    If an operator has cancelled the task meanwhile, the attempt ends with that, as it would have a moment later. The change is
     empty if the program has the attempt already: the answer of a commit was lost.
     """
     step = find_running(command, rows, now)
@@ -223,7 +223,7 @@ def _is_cancelled(task: TaskRow) -> bool:
 
 
 def revoke_attempt(writer: Writer, step: StepRow) -> StepRow:
-    """End an attempt that its program holds, for a person. Returns the row: a request that waits, in doubt.
+    """End an attempt that its program holds, for an operator. Returns the row: a request that waits, in doubt.
 
     The program may be at work. It learns of the end with its next report or extension, which is refused as stale.
     """

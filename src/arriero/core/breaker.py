@@ -38,11 +38,11 @@ class BreakerEvent(StrEnum):
     """Events that move a breaker to another state."""
 
     TRIPPED = "tripped"  # too many calls failed, or the service said that it is unavailable
-    OPENED = "opened"  # by a person
+    OPENED = "opened"  # by an operator
     PROBED = "probed"  # the first canary goes
     FAILED = "failed"  # too many canaries of a wave failed
     RECOVERED = "recovered"  # the ramp is over
-    CLOSED = "closed"  # by a person
+    CLOSED = "closed"  # by an operator
 
 
 BREAKER_MOVES: dict[tuple[BreakerState, BreakerEvent], BreakerState] = {
@@ -93,7 +93,7 @@ def judge_calls(policy: Breaker, counts: CallCounts, places: int) -> str | None:
 
     Args:
         places: of the Agent in the process that made the calls.
-    Returns: the reason for people; None: it stays closed.
+    Returns: the reason for operators; None: it stays closed.
     """
     if counts.calls < policy.minimum and not _is_silent(policy, counts, places):
         return None
@@ -141,14 +141,14 @@ def trip(
 
 
 def _join_outages(row: BreakerRow, policy: Breaker, failing_since: Instant) -> Instant:
-    """Return when an outage began. One that follows the last one within a window goes on with it: what both burnt is given back."""
+    """Return when an outage began. One that follows the last one within a window continues with it: what both burnt is given back."""
     if row.closed_at is None or row.failing_since is None:
         return failing_since
     return row.failing_since if failing_since <= later(row.closed_at, policy.window_seconds) else failing_since
 
 
 def open_by_hand(row: BreakerRow, now: Instant, *, by: str, reason: str) -> BreakerRow:
-    """Open a breaker until a person closes it."""
+    """Open a breaker until an operator closes it."""
     goes_on = row.opened_at is not None and row.closed_at is None  # else what the last outage burnt is not of this one
     return replace(
         _move(row, BreakerEvent.OPENED, now),
@@ -162,7 +162,7 @@ def open_by_hand(row: BreakerRow, now: Instant, *, by: str, reason: str) -> Brea
 
 
 def close_by_hand(row: BreakerRow, now: Instant) -> BreakerRow:
-    """Close a breaker at once: a person knows that the service is well."""
+    """Close a breaker immediately: an operator knows that the service is healthy."""
     return _close(row, BreakerEvent.CLOSED, now)
 
 
@@ -189,7 +189,7 @@ def grant_canary(row: BreakerRow, now: Instant) -> BreakerRow | None:
     if row.state is OPEN:
         return replace(_begin_wave(_move(row, BreakerEvent.PROBED, now), 1), granted=1)
     if _is_ramp_over(row, policy, now) and row.granted == row.succeeded + row.failed:
-        return None  # it is closed by whoever looks next: see ``close_after_ramp``
+        return None  # it is closed by the one who looks next: see ``close_after_ramp``
     if row.granted < row.wave:
         return replace(row, granted=row.granted + 1)
     if row.succeeded + row.failed < row.granted or not _may_grow(row, policy, now):
@@ -310,7 +310,7 @@ def drop_burnt(row: BreakerRow, charged_at: tuple[Instant, ...]) -> tuple[Instan
 
     Args:
         charged_at: when failures of the step were charged, oldest first.
-    Returns: those that still count. An attempt that was under way when the breaker closed may have failed later.
+    Returns: those that still count. An attempt that was running when the breaker closed may have failed later.
     """
     if row.failing_since is None:
         return charged_at
@@ -321,6 +321,6 @@ def drop_burnt(row: BreakerRow, charged_at: tuple[Instant, ...]) -> tuple[Instan
 def compute_retry_at(now: Instant) -> Instant:
     """Return when a step is due again whose attempt failed in an outage. The breaker decides when it is really taken.
 
-    It is not ``probe_at``: if a person closes the breaker, the step goes on at once.
+    It is not ``probe_at``: if an operator closes the breaker, the step continues immediately.
     """
     return later(now, RETRY_SECONDS)

@@ -1,7 +1,7 @@
 """Rules of the circuit breaker for the beginning and the end of an attempt.
 
 A request is taken only if the breaker lets it through. While the breaker is not closed, every attempt that begins is a
-canary: its row carries the breaker's fence, and its end is told to the breaker in the commit that records it. An attempt
+canary: its row carries the breaker's fence, and its end is reported to the breaker in the commit that records it. An attempt
 that fails in an outage is not charged, unless the policy of its step wants that.
 """
 
@@ -38,7 +38,7 @@ decode_charged_instants = msgspec.json.Decoder(tuple[Instant, ...]).decode
 
 
 class AdmittedAttempt(msgspec.Struct, frozen=True):
-    """An attempt that may begin: the step's row, and what else is told. ``returned``: failures that no longer count."""
+    """An attempt that may begin: the step's row, and what else is recorded. ``returned``: failures that no longer count."""
 
     step: StepRow
     events: tuple[Event, ...] = ()
@@ -197,7 +197,7 @@ class Barred(msgspec.Struct, frozen=True):
     """Requests of an Agent that its breakers, or the retry budget of the process, do not let through just now.
 
     Attributes:
-        apps: Apps for which a person keeps the whole Agent from taking requests.
+        apps: Apps for which an operator keeps the whole Agent from taking requests.
         targets: (App, target) of breakers that let nothing through.
         retries: True if later attempts are barred: those of steps that were taken before.
         probed: (App, target) of which no later attempt is barred, because it would be a canary.
@@ -286,7 +286,7 @@ def find_breaker(rows: Iterable[BreakerRow], step: StepRow) -> BreakerRow | None
 
 
 def find_whole(rows: Iterable[BreakerRow], step: StepRow) -> BreakerRow | None:
-    """Find the row by which a person keeps the whole Agent of a step from taking requests. None: nobody does."""
+    """Find the row by which an operator keeps the whole Agent of a step from taking requests. None: nobody does."""
     return next((row for row in rows if row.keeps_all and row.app == step.app), None)
 
 

@@ -1,4 +1,4 @@
-"""Commands on one breaker: it opens by what calls showed, a process probes, or a person acts on it. Values in, values out."""
+"""Commands on one breaker: it opens by what calls showed, a process probes, or an operator acts on it. Values in, values out."""
 
 from msgspec.structs import replace
 
@@ -45,7 +45,7 @@ def begin_probe(command: BeginProbe, row: BreakerRow, now: Instant) -> BreakerCh
 def end_probe(command: EndProbe, row: BreakerRow, now: Instant) -> BreakerChange | Refusal:
     """Take in the end of a probe. Guard: the breaker is as the probe began it, and the time of the probe is not over.
 
-    If the service is well, the breaker is half open as after the first canary, and waves of requests follow. If not, it stays
+    If the service is healthy, the breaker is half open as after the first canary, and waves of requests follow. If not, it stays
     open for another cool-off.
     """
     is_open = row.state is BreakerState.OPEN and row.probe_at is not None
@@ -84,7 +84,7 @@ def trip_breaker(command: TripBreaker, row: BreakerRow, now: Instant) -> Breaker
 
     One request alone does not open it again within a window after it was closed, because others were answered then.
 
-    Returns: the change, with an alert for people; a Refusal if another process came first.
+    Returns: the change, with an alert for operators; a Refusal if another process came first.
     """
     if row.state is not BreakerState.CLOSED:
         return Refusal("moved_on", f"breaker {row.label} is {row.state} already", state=row.state)
@@ -110,7 +110,7 @@ def trip_breaker(command: TripBreaker, row: BreakerRow, now: Instant) -> Breaker
 
 
 def operate_agent(command: OperateAgent, row: BreakerRow, now: Instant) -> BreakerChange | Refusal:
-    """Apply a person's verb to an Agent or a target of it.
+    """Apply an operator's verb to an Agent or a target of it.
 
     Returns: the change; a Refusal if there is nothing to do, with the state.
     """

@@ -13,7 +13,7 @@ from .supervision import POLICIES_KEPT
 def resolve_call_policy(call: StepCall[object], of_workflow: Supervision) -> StepPolicy:
     """Return the policy of one call: its options, else the step's, else (attempts, rounds, cool-off) the workflow's.
 
-    ``Retry(max_calls=)`` holds for attempts and rounds, whoever says the rest of the supervision.
+    ``Retry(max_calls=)`` holds for attempts and rounds, no matter who says the rest of the supervision.
     """
     step, changed = call.step, call.changed
     max_calls = step.max_calls if changed.retry is None else changed.retry.max_calls

@@ -1,7 +1,7 @@
 """Capabilities: who was given an attempt, and nobody else, may report how it ended.
 
 A capability is a text that says which attempt it speaks for, with an HMAC-SHA256 of that under a secret of the store. It is not
-a secret of the Agent's program alone: whoever has the text may report. The fence in it lets it count once, and its time
+a secret of the Agent's program alone: the one who has the text may report. The fence in it lets it count once, and its time
 bounds it.
 """
 

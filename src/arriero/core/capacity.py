@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ..model.policies import Adaptive
 
-CALLS_MIN = 10  # of a window; a larger limit has windows of as many calls as it allows at once
+CALLS_MIN = 10  # of a window; a larger limit has windows of as many calls as it allows at the same time
 MEASURED_EVERY = 50  # windows: half of the places for one of 50 costs a hundredth of the calls
 SMOOTHING = 0.2  # of the way to the new limit in one window: one window of bad luck means little
 RATIO_MIN = 0.5  # of latencies: one slow window means no more than that
@@ -18,7 +18,7 @@ FAILED_SHARE = 0.1  # of a window's calls, from which the limit falls
 
 
 class Concurrency(msgspec.Struct, frozen=True, gc=False):
-    """Number of calls that a process makes at once of an Agent with adaptive concurrency, and the window of calls under way.
+    """Number of concurrent calls that a process makes of an Agent with adaptive concurrency, and the window of running calls.
 
     It is the gradient rule of Netflix's concurrency limits, with the measurements of Envoy's adaptive concurrency. After each
     window of calls:
@@ -27,14 +27,14 @@ class Concurrency(msgspec.Struct, frozen=True, gc=False):
 
     The ratio is 1 while the service answers as fast as always; then the headroom lets the limit grow. If calls wait for one
     another in the service, the short-term latency grows, and the limit falls. If calls fail, it falls as well. Long-term latency
-    follows a faster service at once. It follows a slower one only where that is measured: every 50 windows, one window is made
+    follows a faster service immediately. It follows a slower one only where that is measured: every 50 windows, one window is made
     with half of the places. So a service under too much load does not become the new normal, and one that stays slower at any
     load does.
 
     Attributes:
         long_seconds: long-term latency; 0: nothing is known yet.
         calls, failed: of the window; ``seconds``: how long those that did not fail took, added up.
-        peak: the most calls at once in the window. The limit grows only if they reached it.
+        peak: the most calls at a time in the window. The limit grows only if they reached it.
         windows: since long-term latency was measured.
         limit_before: while it is measured: the limit that comes back after it; 0: it is not measured.
         skipped: calls that are still to end and began before the measurement.
@@ -52,7 +52,7 @@ class Concurrency(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def places(self) -> int:
-        """Number of calls that may be made at once."""
+        """Number of calls that may run concurrently."""
         return int(self.limit + 1e-9)
 
 
@@ -67,8 +67,8 @@ def add_ended_call(
     """Return the state after a call has ended.
 
     Args:
-        seconds: how long it took. A call that failed says nothing of the latency: it may have failed at once.
-        in_flight: calls under way, this one included.
+        seconds: how long it took. A call that failed says nothing of the latency: it may have failed immediately.
+        in_flight: calls running, this one included.
     """
     if state.skipped:
         return replace(state, skipped=state.skipped - 1)
@@ -103,7 +103,7 @@ def _end_window(state: Concurrency, policy: Adaptive, places_max: int) -> Concur
     return replace(ended, limit=half, limit_before=limit, skipped=ended.places)
 
 
-BURST = 10.0  # retries at once: a few calls that fail together by chance are retried without a wait
+BURST = 10.0  # retries without a wait: a few calls that fail together by chance are retried without a wait
 PER_SECOND = 1.0  # of an Agent without other calls: more would keep up a small service's overload
 _ROUNDING = 1e-9  # five calls at a share of 0.2 make one retry, whatever their sum is as a float
 
@@ -134,7 +134,7 @@ class RetryBudget(msgspec.Struct, frozen=True, gc=False):
 
 
 def add_calls(budget: RetryBudget, calls: int, now: float) -> RetryBudget:
-    """Return the budget after so many calls have begun; retries count as calls.
+    """Return the budget after that many calls have begun; retries count as calls.
 
     They may have begun at any time since tokens were last spent: additions give the same sum in any order, capped at ``BURST``.
     """
@@ -152,13 +152,13 @@ def seconds_until_allowed(budget: RetryBudget, now: float) -> float:
 
 
 def spend(budget: RetryBudget, retries: int, now: float) -> RetryBudget:
-    """Return the budget after so many retries were allowed; at most those that ``count_allowed_retries`` says."""
+    """Return the budget after that many retries were allowed; at most those that ``count_allowed_retries`` says."""
     filled = _refill(budget, now)
     return replace(filled, tokens=max(filled.tokens - retries, 0.0))
 
 
 def give_back(budget: RetryBudget, retries: int, now: float) -> RetryBudget:
-    """Return the budget after so many retries were allowed that are not made."""
+    """Return the budget after that many retries were allowed that are not made."""
     return _refill(budget, now, retries)
 
 

@@ -1,6 +1,6 @@
 """Input and output of a decision: the rows as they stand, and the rows, events, statuses and late answers that it writes.
 
-A late answer is that of an attempt that no longer counts. It changes nothing. A person may want to know it all the same: the
+A late answer is that of an attempt that no longer counts. It changes nothing. An operator may want to know it all the same: the
 attempt may have had an effect.
 """
 
@@ -226,7 +226,7 @@ class Rows(BreakerRows, LimitRows, Protocol):
         ...
 
     def people_commits(self, task_no: int, since: Instant) -> Sequence[str]:
-        """The events of a task's commits from an instant on that tell of people's verbs, the newest first."""
+        """The events of a task's commits from an instant on that report operators' verbs, the newest first."""
         ...
 
     def process_is_retired(self, process_no: int) -> bool: ...
@@ -257,7 +257,7 @@ class Rows(BreakerRows, LimitRows, Protocol):
 
 
 class BreakerChange(msgspec.Struct):
-    """A breaker's row to write, and the events that tell why."""
+    """A breaker's row to write, and the events that say why."""
 
     row: BreakerRow
     events: list[Event]
@@ -275,7 +275,7 @@ class Change(msgspec.Struct):
     statuses: list[StatusRow] = []
     alert: AlertRow | None = None  # to be opened
     closes_alert: bool = False
-    arguments: str | None = None  # the workflow's, as a person edited them
+    arguments: str | None = None  # the workflow's, as an operator edited them
     rewrites: bool = False  # also fields change that no other command changes
     convoy: "ConvoyChange | None" = None
     edit: EditRow | None = None
@@ -285,7 +285,7 @@ class Change(msgspec.Struct):
 
 
 class ConvoyChange(msgspec.Struct):
-    """Changes of a convoy in one commit: its row and its tail if they changed, other tasks of it, events of its own."""
+    """Changes of a convoy in one commit: its row and its tail if they changed, other tasks of it, separate events."""
 
     convoy: ConvoyRow | None
     tail: TailRow | None
@@ -295,7 +295,7 @@ class ConvoyChange(msgspec.Struct):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The guard did not hold. ``events`` (of ``task_no``; 0: of the store itself) and ``late_answer`` keep it for people."""
+    """The guard did not hold. ``events`` (of ``task_no``; 0: of the store itself) and ``late_answer`` keep it for operators."""
 
     refusal: Refusal
     task_no: int = 0

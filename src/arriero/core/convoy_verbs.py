@@ -1,6 +1,6 @@
-"""Verbs of people on a convoy: the check against the table of verb and state, and the changes of each verb.
+"""Verbs of operators on a convoy: the check against the table of verb and state, and the changes of each verb.
 
-A verb is judged on the row as it stands in its transaction, and carries the fence that its person saw: whoever skips a head
+A verb is judged on the row as it stands in its transaction, and carries the fence that its person saw: the one who skips a head
 skips the one they looked at.
 """
 
@@ -110,7 +110,7 @@ class _ConvoyOperation:
         return task
 
     def release(self) -> None:
-        self.convoy_writer.set(parked_at=None, parked_why="", gap_since=None)  # at a gap its time begins anew
+        self.convoy_writer.set(parked_at=None, parked_why="", gap_since=None)  # at a gap its time begins again
         if self.convoy_writer.convoy.state in (ConvoyState.IDLE, ConvoyState.GAP):
             self.convoy_writer.tail = self.convoy_writer.rows.seal(self.convoy_writer.convoy.convoy_no)
             self.convoy_writer.open_next_turn()

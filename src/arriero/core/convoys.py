@@ -1,7 +1,7 @@
 """Turns in a convoy: the decisions when a task ends or comes back, and when the convoy is to be looked at again.
 
 One row for each key says whose turn it is (``open_task``). It changes only in the commit that ends that task, in one that
-finds nothing open, or by a person's verb, and always under that row's lock: two tasks of one key are never open at once. The
+finds nothing open, or by an operator's verb, and always under that row's lock: two tasks of one key are never open at a time. The
 lock of a key is therefore the lock of its open task: it is held under the same process lease, guarded by the same fence, and
 lost with it.
 """
@@ -42,7 +42,7 @@ def resolve_convoy_policy(convoy: ConvoyRow, task: TaskRow) -> ConvoyPolicy:
     return replace(policy, **{name: value for name, value in given.items() if value is not None})
 
 
-LOOK_AGAIN_SECONDS = 0.05  # while somebody is just adding to the key: then it is known what comes next
+LOOK_AGAIN_SECONDS = 0.05  # while a caller is just adding to the key: then it is known what comes next
 PASSED_OVER_MAX = 100  # tasks set aside in one commit
 
 
@@ -52,7 +52,7 @@ LOOK_AT_UNREADABLE_SECONDS = (
 
 
 class Gone(Exception):  # no error: the command that names it is refused
-    """There is no such convoy; it was purged."""
+    """There is not such a convoy; it was purged."""
 
 
 class Held(Exception):  # no error: a store says that another transaction has the row just now
@@ -112,7 +112,7 @@ class ConvoyWriter:
         writer.events.append(ConvoyClosed(*self.take_number(), writer.task.turn, self.convoy.fence, why))
 
     def set_aside(self, writer: Writer, why: str) -> None:
-        """Pass over a task in error; only a person brings it back."""
+        """Pass over a task in error; only an operator brings it back."""
         writer.set(turn=Turn.SET_ASIDE)
         if self.convoy.open_task == writer.task.task_no:
             self._end_turn(writer, why)
@@ -120,7 +120,7 @@ class ConvoyWriter:
             writer.events.append(ConvoySetAside(*self.take_number(), why))
 
     def stop(self, writer: Writer, word: str) -> None:
-        """Stop the convoy on a task in error until that is repaired, or under ``park`` until a person releases the convoy."""
+        """Stop the convoy on a task in error until that is repaired, or under ``park`` until an operator releases the convoy."""
         task = writer.task
         writer.set(turn=Turn.OPEN)
         assert task.rank is not None
@@ -232,7 +232,7 @@ class ConvoyWriter:
         self.set(state=ConvoyState.IDLE, gap_since=None, look_at=None)
 
     def _was_skipped(self, task: TaskRow) -> bool:
-        """Returns True if the task's number was skipped before it came. One that a person brought back is not late."""
+        """Returns True if the task's number was skipped before it came. One that an operator brought back is not late."""
         return task.sequence is not None and task.incarnation == 1 and task.sequence < self.convoy.expected
 
     def _refuse_late(self, task: TaskRow) -> None:
@@ -315,7 +315,7 @@ class ConvoyWriter:
         self.set(state=ConvoyState.GAP, gap_since=since, look_at=until)
 
     def _tell_of_gap(self, task: TaskRow) -> None:
-        """Alert people once for each gap, because one may have to decide. A task in error has its own alert."""
+        """Alert operators once for each gap, because one may have to decide. A task in error has its own alert."""
         if self.convoy.alerted_task is not None or task.state is TaskState.ERROR:
             return
         writer = Writer(task, self.rows, self.now, None)
@@ -335,13 +335,13 @@ class ConvoyWriter:
             writer.events.insert(0, AlertClosed())
 
     def skip_gap(self, task: TaskRow, why: str) -> None:
-        """Go on with the task; what is missing before it will be set aside if it comes."""
+        """Continue with the task; what is missing before it will be set aside if it comes."""
         assert task.sequence is not None
         self.events.append(ConvoySkipped(*self.take_number(), self.convoy.expected, task.sequence, why))
         self.set(expected=task.sequence, gap_since=None)
 
     def park(self, why: str) -> None:
-        """Begin nothing more until a person releases the key."""
+        """Begin nothing more until an operator releases the key."""
         self.set(parked_at=self.now, parked_why=why, look_at=None)
         if self.tail is not None:
             self.tail = replace(self.tail, asks=False)
@@ -349,7 +349,7 @@ class ConvoyWriter:
 
 
 def _fits(task: TaskRow, hand_over: HandOver, now: Instant) -> bool:
-    """Returns True if the process that ended the task before may go on with this one at once."""
+    """Returns True if the process that ended the task before may continue with this one immediately."""
     return (
         task.paused_at is None
         and task.lost_count < PROBATION_FROM
@@ -380,7 +380,7 @@ def settle_convoy(
 ) -> None:
     """Decide the effect of a task's end or return on its convoy. Called last, when ``writer`` holds the task's changes.
 
-    The convoy keeps ``trace_link``, to the task's span, and tells the one that it kept until then.
+    The convoy keeps ``trace_link``, to the task's span, and reports the one that it kept until then.
 
     Raises: Held, before anything is written.
     """
@@ -421,7 +421,7 @@ def _leave_convoy(convoy_writer: ConvoyWriter, writer: Writer) -> None:
 
 
 def find_next_turn(convoy: ConvoyRow, rows: Rows, now: Instant) -> ConvoyChange:
-    """Decide anew whose turn it is in a convoy where nothing is open."""
+    """Decide again whose turn it is in a convoy where nothing is open."""
     convoy_writer = ConvoyWriter(convoy, rows, now)
     if convoy.state in (ConvoyState.IDLE, ConvoyState.GAP):
         convoy_writer.tail = rows.seal(convoy.convoy_no)

@@ -1,7 +1,7 @@
 """Differences between a submission and the task known under its id: the one rule behind every answer to a known id.
 
 Compared are the workflow, the App, the body (its arguments), the convoy, the sequence and the end mark. Priority, delay, limit, policy
-and reply queue are not: whoever repeats a submission gets the task as it was submitted first. ``keep_task`` in PostgreSQL does
+and reply queue are not: the one who repeats a submission gets the task as it was submitted first. ``keep_task`` in PostgreSQL does
 the same; a test compares.
 """
 
@@ -45,9 +45,9 @@ def is_same_body(body_hash: str, submitted: Callable[[], str | None], command: S
     """Returns True if a known task was submitted with the arguments of the command.
 
     Args:
-        body_hash: of the known task; those of equal texts are equal, others tell nothing.
-        submitted: reads the arguments that it was submitted with, whatever a person has sent in their place; None: the
-            row that held them is gone.
+        body_hash: of the known task; those of equal texts are equal, others say nothing.
+        submitted: reads the arguments that it was submitted with, whatever an operator has sent in their place; None: the
+            row that held them no longer exists.
     """
     if body_hash == command.body_hash:
         return True
@@ -73,7 +73,7 @@ def find_difference(
     """Return the first thing in which a submission differs from the task of the same id; None: it is the same.
 
     Args:
-        submitted: reads the arguments that the task was submitted with, whatever a person has sent in their place.
+        submitted: reads the arguments that the task was submitted with, whatever an operator has sent in their place.
         tail: of the convoy that the command names; None: there is no such convoy, or it names none.
     """
     if (found := _find_body_difference(task, command, submitted)) is not None:

@@ -179,7 +179,7 @@ def _decide_forward_move(run: TaskRun, delivered: tuple[Came, ...], now: Instant
     end = run.end()
     limit = run.task.complete_by
     if limit is not None and limit <= now and not isinstance(end, Raised):
-        # A busy task moves on before the Supervisor's word arrives; so whoever drives it looks at the clock too.
+        # A busy task moves on before the Supervisor's word arrives; so the one who drives it looks at the clock too.
         return Move(delivered) if delivered else Move(ending=on_limit_passed(run.loaded))
     if end is None:
         opened = build_first_requests(run, around)
@@ -287,7 +287,7 @@ def build_reopened_step(
 ) -> NewStep:
     """Build the request for a step of a resubmitted task that was withdrawn or set back and is asked for again."""
     fire_at = before.not_before if asked.call is None else None
-    # A person may have edited the row's arguments. Those are sent, so they decide the target and the keys of limits.
+    # An operator may have edited the row's arguments. Those are sent, so they decide the target and the keys of limits.
     new = build_new_step(replace(asked, arguments=before.arguments), task, store_id)
     if asked.call is None:
         return replace(new, reopens=before.step_no, fire_at=fire_at)

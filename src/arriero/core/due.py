@@ -10,7 +10,7 @@ come later, all of them stand behind it.
 
 Ten minutes: a step must be worth more than what an ordinary disturbance leaves behind (a fail-over, a deployment, a few
 minutes without the service), else the urgent would stand behind all of that. The lowest priority then waits 90 minutes
-behind an endless stream of the highest one, not for ever. The number is a rule of all processes that share a store.
+behind an endless stream of the highest one, not indefinitely. The number is a rule of all processes that share a store.
 """
 
 from collections.abc import Iterable

@@ -43,7 +43,7 @@ def read_process_about(process: ProcessRow) -> ProcessAbout:
 
 
 def is_on_probation(task: TaskRow) -> bool:
-    """Returns True if processes died with the task so often that it must be handled alone."""
+    """Returns True if processes died with the task that often that it must be handled alone."""
     return task.lost_count >= PROBATION_FROM
 
 
@@ -53,7 +53,7 @@ def may_retire(now: Instant, lease_until: Instant, *, known_dead: bool, nobody_f
     Args:
         now: the store's clock.
         lease_until: its lease.
-        known_dead: the operating system says that it is gone.
+        known_dead: the operating system says that it no longer exists.
         nobody_frees_until: after a time when nobody could write all leases look lapsed; until then only the dead count.
     """
     return known_dead or (lease_until <= now and now >= nobody_frees_until)
@@ -83,19 +83,19 @@ def compute_nobody_frees_until(
 
 
 def is_held(lease: LeaseRow, now: Instant) -> bool:
-    """Returns True if somebody holds a lease that has not lapsed."""
+    """Returns True if a caller holds a lease that has not lapsed."""
     return lease.holder is not None and lease.until > now
 
 
 def is_led_by_another(lease: LeaseRow, holder: LeaseHolder, now: Instant) -> bool:
-    """Returns True if somebody else holds a lease that has not lapsed. Whoever it was taken from counts as somebody else."""
+    """Returns True if another process holds a lease that has not lapsed. The one who it was taken from counts as another process."""
     return is_held(lease, now) and (lease.holder != holder or bool(lease.broken_by))
 
 
 def grant_lease(
     lease: LeaseRow, holder: LeaseHolder, now: Instant, seconds: float, first_term: int = 1
 ) -> LeaseRow | None:
-    """The lease as it stands once somebody has asked for it; None: another one holds it.
+    """The lease as it stands once a caller has asked for it; None: another one holds it.
 
     ``first_term``: of the store's epoch. Terms that may have been granted before a restore are not granted again.
 
@@ -136,7 +136,7 @@ def release_lease(lease: LeaseRow, holder: LeaseHolder, term: int) -> LeaseRow |
 
 
 def break_lease(lease: LeaseRow, now: Instant, actor: str, reason: str, *, at_once: bool) -> LeaseRow | None:
-    """The lease once a person has taken it from its holder; None: nobody holds it.
+    """The lease once an operator has taken it from its holder; None: nobody holds it.
 
     Args:
         at_once: it is free now. Else it stays taken until it lapses, because its holder trusts it until shortly before.
@@ -220,7 +220,7 @@ def _free(loaded: Loaded, process_no: int, actor: str, *, charged: bool, held_fr
 
 
 def on_stuck(loaded: Loaded, actor: str, term: int, held_from: int = HELD_FROM) -> FreeTask:
-    """Free a task whose holder lives but has not advanced it in time: counted as lost, its attempts go on."""
+    """Free a task whose holder lives but has not advanced it in time: counted as lost, its attempts continue."""
     task = loaded.task
     return FreeTask(
         actor=actor,
@@ -257,7 +257,7 @@ FOREVER = float("inf")
 class LeadershipEnd(StrEnum):
     """Reason for the end of a term."""
 
-    RELEASED = "released"  # the work ended, or was told to stop
+    RELEASED = "released"  # the work ended, or was asked to stop
     REFUSED = "refused"  # the provider says that the lease is another's, was broken, or has lapsed
     UNRENEWED = "unrenewed"  # no renewal was answered within the trust window
     HUNG = "hung"  # the work gave no proof of progress
@@ -268,7 +268,7 @@ class LeadershipSettings(msgspec.Struct, frozen=True):
     """Settings of a lease, in seconds.
 
     Args:
-        duration: of the lease; None: it has no end, and only a person's break frees it from a holder that died.
+        duration: of the lease; None: it has no end, and only an operator's break frees it from a holder that died.
         progress_within: renewal stops if the work gave no proof of progress for so long; None: it needs none.
         renew_every: between two renewals.
         poll_every: between two looks whether the lease is free.
@@ -346,7 +346,7 @@ def is_hung(settings: LeadershipSettings, progress_at: float, now: float) -> boo
 
 
 def compute_next_renewal(belief: Belief, settings: LeadershipSettings, now: float, *, is_answered: bool) -> float:
-    """Seconds until the next renewal leaves; 0: at once.
+    """Seconds until the next renewal leaves; 0: immediately.
 
     Args:
         is_answered: the last renewal got an answer; else it is tried again soon.

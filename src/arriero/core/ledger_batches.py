@@ -29,7 +29,7 @@ class LedgerBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Entries to be written in one transaction.
 
     Args:
-        after: so many must be written before; else somebody else came first.
+        after: that many must be written before; else another process came first.
         refuses: whether one bad entry means that nothing of the ledger is kept.
     """
 
@@ -40,7 +40,7 @@ class LedgerBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerWritten(msgspec.Struct, frozen=True):
-    """The ledger as it now is (None: it is gone), and the bad entry for which it is refused: its line and reason.
+    """The ledger as it now is (None: it no longer exists), and the bad entry for which it is refused: its line and reason.
 
     ``verdict``: of a refusal beyond a cap on open tasks; else empty.
     """
@@ -51,7 +51,7 @@ class LedgerWritten(msgspec.Struct, frozen=True):
 
 
 class LedgerOpened(msgspec.Struct, frozen=True):
-    """The ledger as it now is (None: it is gone), and whether it was opened with this."""
+    """The ledger as it now is (None: it no longer exists), and whether it was opened with this."""
 
     ledger: LedgerRow | None
     opened: bool = False

@@ -2,7 +2,7 @@
 
 Entries are written in batches, each a task that nobody sees and nobody may begin. One commit opens the ledger: from then on
 all of them are there. After it they are let go in their order: only then each gets its place in its convoy, and the history
-tells of it as of any other submission. So a task that is never opened leaves nothing in the history.
+reports it as of any other submission. So a task that is never opened leaves nothing in the history.
 """
 
 from msgspec.structs import replace
@@ -88,10 +88,10 @@ def set_aside_kept_task(
     now: Instant,
     why: str,
 ) -> Change:
-    """Set a kept task aside in error at the end of its convoy, which takes no such task any more; a person decides."""
+    """Set a kept task aside in error at the end of its convoy, which takes no such task any longer; an operator decides."""
     change = build_new_task(command, task.task_no, now, ledger=ledger.ledger_id)
     place = tail.placed + 1
-    # The sequence is told, and not kept: it counts for nothing in the convoy's order.
+    # The sequence is reported, and not kept: it counts for nothing in the convoy's order.
     event = ConvoyPlaced(tail.convoy_no, tail.key, place, place, refused=True, numbered=task.sequence)
     new = replace(
         change.task,

@@ -106,7 +106,7 @@ def find_first_deadline(now: Instant) -> Instant:
     """Find the deadline from which on an attempt is in use of its limits.
 
     An attempt that expired is recovered within seconds, and its slot is free then. If nobody can recover it, because its row
-    cannot be read, its slot comes back after a minute: others must not wait until a person has mended the row.
+    cannot be read, its slot comes back after a minute: others must not wait until an operator has mended the row.
     """
     return later(now, -EXPIRED_SECONDS)
 
@@ -130,7 +130,7 @@ def note_begun(begun: Sequence[tuple[Instant, int]], per: float, now: Instant) -
 
 
 def compute_next_at(begun: Sequence[tuple[Instant, int]], most: int, per: float, now: Instant) -> Instant:
-    """Compute when the next call of a rate may begin; ``now`` if it may begin at once."""
+    """Compute when the next call of a rate may begin; ``now`` if it may begin immediately."""
     if most < 1:
         return later(now, per)  # see core.stand_ins: nobody knows how many may begin
     left, next_at = count_begun(begun, per, now), now
@@ -148,7 +148,7 @@ class LimitBook:
 
     Args:
         row: locked by the transaction.
-        running: attempts under way by their keys; None: attempts without keys, which were kept before the limits.
+        running: running attempts by their keys; None: attempts without keys, which were kept before the limits.
         now: the store's clock.
     """
 
@@ -197,7 +197,7 @@ class LimitBook:
                     )
 
     def count_used(self, policy: LimitPolicy, key: str) -> int:
-        """Count what is in use of a limit: attempts under way, or calls that began within the window."""
+        """Count what is in use of a limit: running attempts, or calls that began within the window."""
         if policy.kind == "concurrent":
             return self._used[policy.name, key]
         return count_begun(self._rates.get((policy.name, key), ()), policy.per, self.now)
@@ -380,7 +380,7 @@ def note_look(row: AgentLimitsRow, now: Instant, *, has_keyless: bool) -> AgentL
 def hash_keys(limits: str, limit_keys: str | None, *, rates_only: bool = False) -> Mapping[str, str]:
     """Return the limits that an attempt is counted under, by name, with a hash of its key; empty where there is no key.
 
-    A history keeps the hashes. They tell keys apart and outlive a purge, which the keys of customers must not.
+    A history keeps the hashes. They distinguish keys and outlive a purge, which the keys of customers must not.
     """
     return {
         policy.name: (payload_hash(key) or "") if key else ""

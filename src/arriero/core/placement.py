@@ -1,6 +1,6 @@
-"""The place of a new task in its convoy: in commit order, and with its turn at once if the convoy is idle.
+"""The place of a new task in its convoy: in commit order, and with its turn immediately if the convoy is idle.
 
-Whoever submits holds the convoy's tail until the commit, so places are given in the order of commits and a submission that
+The one who submits holds the convoy's tail until the commit, so places are given in the order of commits and a submission that
 is rolled back leaves no hole. What the key is doing stands in another row, which a submission touches only while nothing is
 open there.
 """

@@ -2,7 +2,7 @@
 
 A task goes with its whole history. A convoy goes with its key, its value, its own history and all its tasks; a ledger with its
 name, its entries set aside and all its tasks. The store's own history is one chain, so of a row in it that names a ledger the
-actor and the events are replaced by ``ERASED``, the hash stays, and a later event tells which rows those are.
+actor and the events are replaced by ``ERASED``, the hash stays, and a later event says which rows those are.
 """
 
 import hashlib
@@ -82,7 +82,7 @@ def explain_kept_task(
     Args:
         ended_before: as in ``store.contract.Purge``.
         unread: a reply queue with messages of it that nobody has acknowledged.
-        is_untold: an alert of it is still to be told.
+        is_untold: an alert of it is not delivered yet.
         expected: the next number of its convoy's sequence; None: its convoy goes with it, or it has none.
     """
     said = f"task {task.task_id!r}"

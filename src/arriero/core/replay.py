@@ -128,7 +128,7 @@ class Execution:
             return []  # the code has returned; a step it did not wait for ends on its own
         future = self._waiting.pop(identity)
         self.now = max(self.now, at)
-        if not future.done():  # the code may have cancelled its wait; the step went on all the same
+        if not future.done():  # the code may have cancelled its wait; the step continued all the same
             if isinstance(result, Exception):
                 future.set_exception(result)
             else:
@@ -241,7 +241,7 @@ class Execution:
     def _ask(self, asked: RequestedStep) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         if self._is_closed:
-            return future  # a `finally` block awaits while the code is dropped: nothing is asked for any more
+            return future  # a `finally` block awaits while the code is dropped: nothing is asked for any longer
         if asked.identity in self.asked:
             _, name, key = asked.identity
             self._loop.refuse(f"step {name} was asked for twice under the key {key!r}; give each its own key")
@@ -344,7 +344,7 @@ def build_step_exception(step: StepRow) -> StepFailed:
 
 
 def find_asked_arguments(step: StepRow) -> str:
-    """Return the arguments that the code asked with, whatever a person has sent in their place."""
+    """Return the arguments that the code asked with, whatever an operator has sent in their place."""
     return step.arguments if step.asked is None else step.asked
 
 
@@ -387,7 +387,7 @@ class Record:
         """Return how a request of the code differs from what was recorded; None if it is the same or new.
 
         ``asks_for``: returns True if the code asks for this row. If a row with the same name and arguments is not asked for,
-        the code counted that step as another occurrence before. Then nobody can tell whether they are the same step.
+        the code counted that step as another occurrence before. Then nobody can say whether they are the same step.
         """
         if self.find(asked) is not None:
             return None

@@ -1,7 +1,7 @@
 """Hints for a replay that disagrees: values that two runs of the same code never make alike.
 
 ``datetime.now()``, ``uuid4()`` and ``random()`` in workflow code work until the task is replayed: then they give something
-else than was recorded. The values themselves tell which of them it was. A guess, so it is worded as one.
+else than was recorded. The values themselves say which of them it was. A guess, so it is worded as one.
 """
 
 import re

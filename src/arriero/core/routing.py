@@ -28,7 +28,7 @@ class HeldRetries(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         share: of the calls of the process that may be retries.
         leaves_attempts: True if its Takes leave later attempts in the store.
-        tries: attempts under way that wait before their next try.
+        tries: running attempts that wait before their next try.
     """
 
     share: float
@@ -43,7 +43,7 @@ class AgentReport(msgspec.Struct, frozen=True, array_like=True):
         free: places that a request of any priority could take.
         places: all of them.
         health: by its calls there, if other Agents provide the same steps; see ``core.routing.compute_health``.
-        is_barred: the breaker of the whole Agent is known there not to be closed, or a person has paused it.
+        is_barred: the breaker of the whole Agent is known there not to be closed, or an operator has paused it.
         asked_at: when a program outside of Python asked last for its requests; 0: none has, or its steps are Python code.
         held: retries that its retry budget holds back there; None: it holds none back.
     """
@@ -131,7 +131,7 @@ def _join(one: SurveyedAgent | None, steps: frozenset[str], report: AgentReport 
     )
 
 
-HEALTH_MIN = 0.05  # of a closed breaker: a service that is well again is found out by a few calls
+HEALTH_MIN = 0.05  # of a closed breaker: a service that is healthy again is found out by a few calls
 HEALTHY_FROM = (
     0.7  # from this health on, the Agents of a preference keep all calls; below it some go to the next preference
 )
@@ -149,7 +149,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         health: from 0 to 1, see ``compute_health``.
         has_room: a process that hosts it has a free place.
-        is_barred: its breaker lets nothing through, or a person keeps it from taking requests.
+        is_barred: its breaker lets nothing through, or an operator keeps it from taking requests.
         awaits_canary: its breaker is not closed, and one attempt may go now.
         is_hosted: a process alive has the code of the step.
     """
@@ -241,7 +241,7 @@ class Ways(msgspec.Struct, frozen=True):
     """Restrictions on requests that another Agent could take over.
 
     Attributes:
-        closed: what the breakers of their own Agent do not let through: it moves at once.
+        closed: what the breakers of their own Agent do not let through: it moves immediately.
         barred: what those of the other Agent do not let through: it stays.
         waited_since: what has been due since then, or for longer, moves, too.
     """

@@ -123,7 +123,7 @@ def _declare(command: DeclareSchedule, row: ScheduleRow | None, now: Instant) ->
         return Refusal("exists", f"schedule {row.name!r} exists with another declaration")
     before = _read_known(row)
     changed = replace(row, declaration=text, undeclared_at=None, changed_at=now, revision=row.revision + 1)
-    if before is None or before.timing != declared.timing:  # instants of the new one that have passed are not made up
+    if before is None or before.timing != declared.timing:  # instants of the new one that have passed are not run late
         if before is not None and is_anything_due(row, before, now):
             return Refusal("due", f"schedule {row.name!r} has an instant that is due and not decided")
         changed = replace(changed, anchor=_find_anchor(now), decided_until=now, owed_until=None)
@@ -202,7 +202,7 @@ def _is_code(row: ScheduleRow) -> bool:
     return before is not None and before.source == OF_CODE
 
 
-# --- people
+# --- operators
 def _operate(command: OperateSchedule, row: ScheduleRow, now: Instant) -> ScheduleChange | Refusal:
     who = (command.name, command.app, row.revision + 1)
     match command.verb:
@@ -345,7 +345,7 @@ def _build_refused_report(
 
 
 def _report_problem(command: ReportScheduleProblem, row: ScheduleRow, now: Instant) -> ScheduleChange:
-    """A problem is told once: another alert is opened only after this one was closed."""
+    """A problem is reported once: another alert is opened only after this one was closed."""
     who = (row.name, row.app, row.revision + 1)
     if not command.problem and row.problem_cause != command.cause:
         if command.look_at is None:

@@ -207,7 +207,7 @@ def find_next(timing: Timing, anchor: Instant, after: Instant) -> Instant | None
 
 
 def list_between(timing: Timing, anchor: Instant, after: Instant, until: Instant, limit: int) -> list[Instant]:
-    """List the first instants in (after, until], at most so many."""
+    """List the first instants in (after, until], at most that many."""
     found: list[Instant] = []
     for instant in islice(iterate_instants(timing, anchor, after), limit):
         if instant > until:
@@ -271,5 +271,5 @@ def format_run_id(app: str, name: str, instant: Instant) -> str:
 
 
 def is_run_of(task_id: str, app: str, name: str) -> bool:
-    """Returns True if a task's id is that of a run of this schedule, due or asked for by a person."""
+    """Returns True if a task's id is that of a run of this schedule, due or asked for by an operator."""
     return task_id.startswith(f"{app}/{name}@") and task_id.endswith("Z")

@@ -1,4 +1,4 @@
-"""Decision about the due instants of a schedule: to run, to pass over, or to make up after a gap.
+"""Decision about the due instants of a schedule: to run, to pass over, or to run late after a gap.
 
 An instant is decided about once: the row says up to where. So it does not matter how often, how late and by how many leaders
 a schedule is looked at. A run is a task whose id is the schedule's name and the instant, so it cannot be there twice either.
@@ -37,16 +37,16 @@ from .schedule_instants import (
 # Of several instants that are due together only the last is run: the others would be passed over or cancelled.
 LAST_RUN_ONLY = (Overlap.SKIP, Overlap.CANCEL_RUNNING)
 RUNS_MAX = 1_000  # of one schedule in one pass; the rest follows in the next ones
-# A leader is always a little late, and after a fail-over by some seconds: that is not what people call a missed run.
+# A leader is always a little late, and after a fail-over by some seconds: that is not what operators call a missed run.
 LATE_SECONDS = 60
 ACTOR = SCHEDULE_ACTOR
-GRACE_SECONDS = 30  # that a due run waits for its code before people are told: a process restarts within it
+GRACE_SECONDS = 30  # that a due run waits for its code before operators are notified: a process restarts within it
 
 _decode_policy = msgspec.json.Decoder(TaskPolicy).decode
 
 
 class DueDecision(msgspec.Struct, frozen=True):
-    """Decision about the instants in (``since``, ``until``]: ``runs`` are submitted, so many others are passed over.
+    """Decision about the instants in (``since``, ``until``]: ``runs`` are submitted, that many others are passed over.
 
     ``why``: they are: ``overlap`` or ``catch_up``. ``cancels``: the open run is to be cancelled first. ``owed_until``,
     ``next_at``, ``look_at``: of the row from now on.
@@ -79,7 +79,7 @@ def is_anything_due(row: ScheduleRow, declared: ScheduleDeclaration, now: Instan
         return False
     try:
         following = find_next(declared.timing, row.anchor, row.decided_until)
-    except InvalidInput:  # its zone is not known here: nothing of it can be made up
+    except InvalidInput:  # its zone is not known here: nothing of it can be run late
         return False
     return following is not None and following <= now
 
@@ -154,7 +154,7 @@ def _find_due_until(row: ScheduleRow, declared: ScheduleDeclaration, now: Instan
 
 
 def _find_first_kept(declared: ScheduleDeclaration, now: Instant) -> Instant:
-    """Find since when instants are made up by ``catch_up``."""
+    """Find since when instants are run late by ``catch_up``."""
     assert declared.catch_up is not None
     return Instant(now - declared.jitter - max(declared.catch_up, LATE_SECONDS * MICROSECONDS))
 
@@ -162,7 +162,7 @@ def _find_first_kept(declared: ScheduleDeclaration, now: Instant) -> Instant:
 def _find_dropped(
     row: ScheduleRow, declared: ScheduleDeclaration, now: Instant, until: Instant
 ) -> tuple[Instant, Instant]:
-    """Find the instants after which, and up to which, nothing is made up: what is not owed, and too old for ``catch_up``."""
+    """Find the instants after which, and up to which, nothing is run late: what is not owed, and too old for ``catch_up``."""
     after = Instant(max(row.decided_until, min(until, row.owed_until or 0)))
     return after, Instant(max(after, _find_first_kept(declared, now) - 1))
 
@@ -176,7 +176,7 @@ def describe_missing_code(row: ScheduleRow, now: Instant) -> str:
 
 
 def describe_missing_approval(task_id: str, persons: int) -> str:
-    """Describe why an open run cannot be cancelled: a schedule is not the persons that the settings ask for."""
+    """Describe why an open run cannot be cancelled: a schedule is not the operators that the settings ask for."""
     return f"run {task_id} is open, and the schedule may not cancel it: the settings ask for {persons} persons"
 
 
@@ -192,7 +192,7 @@ def build_run(row: ScheduleRow, instant: Instant, policy: str, seed: int) -> Sub
     convoy = None
     if declared.overlap is Overlap.QUEUE:
         convoy = name_convoy(row.app, row.name)
-        # A run that fails for good must not bar the next ones for ever.
+        # A run that fails permanently must not bar the next ones indefinitely.
         settled = msgspec.structs.replace(settled, convoy=ConvoyPolicy(head="skip"))
     return Submit(
         actor=ACTOR,

@@ -2,7 +2,7 @@
 
 A row of a breaker, of limits or of a lease belongs to no task: many need it. While it cannot be read, all that needs it
 waits, and nothing else does. So each row has a stand-in that the other rules know how to treat. No stand-in is ever written,
-except where a verb of a person or a process start replaces the row.
+except where a verb of an operator or a process start replaces the row.
 """
 
 from functools import singledispatch
@@ -34,7 +34,7 @@ def stand_in(row: object, column: str, why: str) -> object:
 
 @stand_in.register
 def _(row: BreakerRow, column: str, why: str) -> BreakerRow:
-    """An unreadable breaker is open until a person closes it. The policy of a closed one is never read."""
+    """An unreadable breaker is open until an operator closes it. The policy of a closed one is never read."""
     if column == "policy" and row.state is BreakerState.CLOSED:
         return row
     return replace(
@@ -55,15 +55,15 @@ def _(row: AgentLimitsRow, column: str, why: str) -> AgentLimitsRow:
 
 @stand_in.register
 def _(row: RateRow, column: str, why: str) -> RateRow:
-    """An unreadable rate is used up until its row says nothing any more."""
+    """An unreadable rate is used up until its row says nothing any longer."""
     return replace(row, begun=BEGUN_UNKNOWN)
 
 
 @stand_in.register
 def _(row: LeaseRow, column: str, why: str) -> LeaseRow:
-    """A mutex is held until its holder renews it, or a person breaks it. The Supervisors' lease has lapsed.
+    """A mutex is held until its holder renews it, or an operator breaks it. The Supervisors' lease has lapsed.
 
-    Whoever gets that one has a higher term, so two who believe that they lead do no harm.
+    The one who gets that one has a higher term, so two who believe that they lead do no harm.
     """
     return replace(row, holder=None, until=Instant(0)) if row.name == SUPERVISORS else row
 

@@ -1,4 +1,4 @@
-"""Rules of when something of a task may begin that a person has paused or snoozed."""
+"""Rules of when something of a task may begin that an operator has paused or snoozed."""
 
 from ..model import Instant, TaskRow
 

@@ -15,8 +15,8 @@ class TaskEvent(StrEnum):
     UNDO_BEGUN = "undo_begun"
     UNDONE = "undone"
     HELD = "held"
-    RESUBMITTED = "resubmitted"  # a person: forward again, in a new incarnation
-    UNDO_RESUMED = "undo_resumed"  # a person: a failed undo goes on, in a new incarnation
+    RESUBMITTED = "resubmitted"  # an operator: forward again, in a new incarnation
+    UNDO_RESUMED = "undo_resumed"  # an operator: a failed undo continues, in a new incarnation
 
 
 class StepEvent(StrEnum):
@@ -31,15 +31,15 @@ class StepEvent(StrEnum):
     FIRED = "fired"  # a timer's time has come
     REACHED = "reached"  # a planned compensation's turn has come
     PARKED = "parked"  # a compensation of a task that is held: it stays open for the person who repairs it
-    SET_BACK = "set_back"  # a failure that a resubmission does again; its code has to ask for it anew
+    SET_BACK = "set_back"  # a failure that a resubmission does again; its code has to ask for it again
     REOPENED = "reopened"  # the code of a resubmitted task asks for it again
-    ANSWERED = "answered"  # a person gave the result
+    ANSWERED = "answered"  # an operator gave the result
 
 
 TASK_MOVES: dict[tuple[TaskState, TaskEvent], TaskState] = {
     (TaskState.PENDING, TaskEvent.CLAIMED): TaskState.PROCESSING,
     (TaskState.PROCESSING, TaskEvent.CLAIMED): TaskState.PROCESSING,
-    (TaskState.COMPENSATING, TaskEvent.CLAIMED): TaskState.COMPENSATING,  # an undo goes on as an undo
+    (TaskState.COMPENSATING, TaskEvent.CLAIMED): TaskState.COMPENSATING,  # an undo continues as an undo
     (TaskState.PROCESSING, TaskEvent.ENDED): TaskState.PROCESSED,
     (TaskState.PENDING, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,  # its limit passed before anyone claimed it
     (TaskState.PROCESSING, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,
@@ -47,7 +47,7 @@ TASK_MOVES: dict[tuple[TaskState, TaskEvent], TaskState] = {
     (TaskState.PENDING, TaskEvent.HELD): TaskState.ERROR,
     (TaskState.PROCESSING, TaskEvent.HELD): TaskState.ERROR,
     (TaskState.COMPENSATING, TaskEvent.HELD): TaskState.ERROR,
-    # Only a person's verb leaves an end, and it opens a new incarnation.
+    # Only an operator's verb leaves an end, and it opens a new incarnation.
     (TaskState.ERROR, TaskEvent.RESUBMITTED): TaskState.PENDING,
     (TaskState.ERROR, TaskEvent.UNDO_RESUMED): TaskState.COMPENSATING,
     (TaskState.ERROR, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,
@@ -69,7 +69,7 @@ STEP_MOVES: dict[tuple[StepState, StepEvent], StepState] = {
     (StepState.RUNNING, StepEvent.PARKED): StepState.PLANNED,
     (StepState.RUNNING, StepEvent.WITHDRAWN): StepState.WITHDRAWN,  # its attempt ended while the task is undone or held
     (StepState.FAILED, StepEvent.SET_BACK): StepState.WITHDRAWN,
-    (StepState.FAILED, StepEvent.PARKED): StepState.PLANNED,  # a failed compensation, for the undo that goes on
+    (StepState.FAILED, StepEvent.PARKED): StepState.PLANNED,  # a failed compensation, for the undo that continues
     (StepState.WITHDRAWN, StepEvent.REOPENED): StepState.PENDING,
     (StepState.PLANNED, StepEvent.ANSWERED): StepState.COMPLETED,
     (StepState.PENDING, StepEvent.ANSWERED): StepState.COMPLETED,

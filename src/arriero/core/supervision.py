@@ -1,4 +1,4 @@
-"""Decisions about an attempt that failed or expired, and about a task that cannot go on. One policy, whoever applies it.
+"""Decisions about an attempt that failed or expired, and about a task that cannot continue. One policy, no matter who applies it.
 
 The reporter of a failed attempt and the Supervisor that finds an expired one decide by the same functions, from the
 policy in the row; so a decision never waits for the leader, and the leader needs no user code.
@@ -15,10 +15,10 @@ from ..model.policies import StepPolicy, TaskPolicy
 
 
 class RedispatchSlots:
-    """The slots that one leader gave away, so that thousands of expired attempts do not reach a service at once.
+    """The slots that one leader gave away, so that thousands of expired attempts do not reach a service at the same time.
 
     Time is divided into slots of ``1 / per_second`` seconds. Each recovered attempt takes the slot of its ``not_before``, or the
-    next free one. So however many expire at once, at most ``per_second + 1`` of them become due in any second, and one that
+    next free one. So however many expire at the same time, at most ``per_second + 1`` of them become due in any second, and one that
     expires alone keeps the time that its policy gave it.
 
     The slots are those of one leader. Its successor does not know them, and needs no more than its own: an attempt that was
@@ -111,8 +111,8 @@ def choose_period(
         found_overdue: it found something to decide, or waits for an answer to a decision.
         next_deadline_in: seconds until the earliest known deadline; None: none is known.
         period_min, period_max: the bounds; a maximum below the minimum counts as the minimum.
-    Returns: at least ``period_min``, and at most ``period_max``: an attempt that begins just after the pass and expires at
-        once is not known, and waits no longer than that.
+    Returns: at least ``period_min``, and at most ``period_max``: an attempt that begins just after the pass and expires
+        immediately is not known, and waits no longer than that.
     """
     if found_overdue:
         return period_min
@@ -148,7 +148,7 @@ def decode_task_policy(text: str) -> TaskPolicy:
 def grow_complete_within(policy: StepPolicy, attempt: int) -> float:
     """Return the seconds of an attempt: ``complete_within`` for the first one, more for later ones by the policy's factor.
 
-    Growth ends at a day: a longer silence than that is for a person, not for a longer wait.
+    Growth ends at a day: a longer silence than that is for an operator, not for a longer wait.
     """
     factor = policy.supervision.complete_within_factor
     if factor == 1.0 or attempt <= 1:
@@ -163,7 +163,7 @@ def grow_complete_within(policy: StepPolicy, attempt: int) -> float:
 def compute_complete_within(step: StepRow) -> float:
     """Return the seconds of an attempt of a step.
 
-    A canary gets no more for attempts that failed in the outage: it is to find out soon if the service is well.
+    A canary gets no more for attempts that failed in the outage: it is to find out soon if the service is healthy.
     """
     attempt = step.attempt if not step.is_canary else min(step.attempt, step.failure_count + 1)
     return grow_complete_within(read_step_policy(step), attempt)
@@ -208,7 +208,7 @@ def on_attempt_failed(
 def on_overdue(step: StepRow, now: Instant, *, jitter: float, why: StepFailure | None = None) -> Outcome:
     """Decide what becomes of a running step whose ``complete_by`` has passed.
 
-    A silent Agent in a live process may be slow or stuck; nobody can tell, so the attempt is spent and in doubt. (A
+    A silent Agent in a live process may be slow or stuck; nobody can know, so the attempt is spent and in doubt. (A
     lost process is freed elsewhere and costs no attempt.)
 
     Args:
@@ -242,7 +242,7 @@ def find_pivot(steps: tuple[StepRow, ...]) -> StepRow | None:
 
 
 def is_held_by_program(step: StepRow) -> bool:
-    """Returns True if an attempt of a step is under way, and its program holds it."""
+    """Returns True if an attempt of a step is running, and its program holds it."""
     return step.state is StepState.RUNNING and step.locked_by is None
 
 
@@ -252,7 +252,7 @@ def may_have_happened(step: StepRow) -> bool:
 
 
 def on_task_failed(loaded: Loaded, failure: TaskFailure, *, step_then: str | None) -> BeginUndo | Hold:
-    """Decide what becomes of a task that cannot go forward: undo it, or hold it for a person.
+    """Decide what becomes of a task that cannot go forward: undo it, or hold it for an operator.
 
     Args:
         loaded: the task and its steps, in the state the decision will be guarded by.

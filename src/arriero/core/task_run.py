@@ -107,9 +107,9 @@ class TaskRun:
         self.steps: dict[int, StepRow] = {step.step_no: step for step in life_of(loaded.task, loaded.steps)}
         self.code = code
         self.fresh: list[RequestedStep] = []  # asked for, not yet recorded
-        self.is_ahead_of_record = False  # the code was given, or asked for, what has not surely been recorded
+        self.is_ahead_of_record = False  # the code was given, or asked for, what has not definitely been recorded
         self.execution: Execution | None = None
-        self.broken: TaskFailure | None = None  # why the code cannot go on, besides its own end
+        self.broken: TaskFailure | None = None  # why the code cannot continue, besides its own end
         self.error: Exception | None = None  # what broke it, if that is for the log of the process
         self.output: str | None = None
         # Of a resubmitted task: what its earlier incarnations recorded, which the code may come by again.
@@ -185,7 +185,7 @@ class TaskRun:
             self.execution.close()
 
     def _break_off(self, error: Exception) -> None:
-        """Hold the task with its cause after its code or record made us fail; the caller goes on."""
+        """Hold the task with its cause after its code or record made us fail; the caller continues."""
         self.error = error
         self.broken = build_driving_failure(error)
 
@@ -234,7 +234,7 @@ class TaskRun:
         return [asked for asked in fresh if self.earlier.is_to_be_opened(asked)]
 
     def end(self) -> Returned | Raised | None:
-        """The end of the code: Returned (with ``output`` set) or Raised; None while it goes on."""
+        """The end of the code: Returned (with ``output`` set) or Raised; None while it continues."""
         if self.broken is not None:
             return Raised(self.broken)
         end = None if self.execution is None else self.execution.end
@@ -258,7 +258,7 @@ class TaskRun:
         self.execution.now = loaded.task.started_at
 
     def catch_up(self, record: Loaded) -> bool:
-        """Go on from a newer record. Returns False if the code must run from its start; this run is of no use then."""
+        """Continue from a newer record. Returns False if the code must run from its start; this run is of no use then."""
         execution = self.execution
         if self.is_ahead_of_record or self.broken is not None or execution is None or execution.end is not None:
             return False
@@ -313,7 +313,7 @@ def run_ahead(
     Returns: None for a task that has begun before, and for code that ends or breaks before its first step. None also for code
         that looks at the time before that step: the task starts at the time of the commit, which is not known yet.
     """
-    if behind is None or convoy is None or isinstance(ending, Hold):  # on a held task the key stands still, as a rule
+    if behind is None or convoy is None or isinstance(ending, Hold):  # on a held task the key is blocked, as a rule
         return None
     code = codes.get(behind.task.workflow) if may_run(app, behind.task.app) else None
     if code is None or behind.task.state is not TaskState.PENDING or behind.task.opened_count:

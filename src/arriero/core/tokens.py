@@ -60,7 +60,7 @@ class TokenVerdict(StrEnum):
     """Verdict on a token."""
 
     VALID = "valid"
-    UNKNOWN = "unknown"  # also one with another secret: a caller is not told which ids there are
+    UNKNOWN = "unknown"  # also one with another secret: a caller is not informed which ids there are
     EXPIRED = "expired"
     REVOKED = "revoked"
 
@@ -107,7 +107,7 @@ def judge_token(row: TokenRow | None, secret: str, now: Instant) -> TokenVerdict
 
     Args:
         row: under the id that was sent; None: there is none.
-        secret: that was sent. It is compared in constant time, and first: only its holder is told what became of a token.
+        secret: that was sent. It is compared in constant time, and first: only its holder is informed what became of a token.
         now: the store's clock.
     """
     if row is None or not hmac.compare_digest(row.digest, compute_digest(secret)):
@@ -122,7 +122,7 @@ def list_left_behind(rows: Iterable[TokenRow], names: Mapping[str, str], now: In
 
 
 def find_state(row: TokenRow, now: Instant) -> TokenVerdict:
-    """Find whether a token is valid, whoever holds it."""
+    """Find whether a token is valid, no matter who holds it."""
     if row.revoked_at is not None:
         return TokenVerdict.REVOKED
     if row.expires_at is not None and row.expires_at <= now:

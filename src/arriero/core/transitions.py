@@ -295,7 +295,7 @@ def _count_news(writer: Writer, step: StepRow) -> Change:
 
 
 def _refuse_term(term: int, current: int, task_no: int) -> Refused:
-    """Refuse what a Supervisor decided that does not lead any more. The store's own history keeps it, to be counted."""
+    """Refuse what a Supervisor decided that does not lead any longer. The store's own history keeps it, to be counted."""
     refused = LeaderRefused(term=term, current=current, task=task_no)
     return Refused(Refusal("old_term", f"term {term}, by now it is {current}"), events=(refused,))
 
@@ -361,7 +361,7 @@ def free(command: FreeTask, rows: Rows, now: Instant, lease: str) -> Change | Re
     if command.charged and task.state in TASK_OPEN:
         writer.set(lost_count=task.lost_count + 1)
         writer.events.append(TaskLost(writer.task.lost_count, command.lost_by))
-    # A step may have been recorded since the holder's tasks were read, which ended the probation: then it goes on.
+    # A step may have been recorded since the holder's tasks were read, which ended the probation: then it continues.
     if command.hold is not None and writer.task.state in TASK_OPEN and writer.task.lost_count >= command.held_from:
         writer.hold(command.hold)
     elif holds:

@@ -43,7 +43,7 @@ def plan_undo(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
         store_id: for the compensations' keys.
     Returns: PlanUndo in the order of its actions; Compensate when there is nothing to undo; Hold when a step that may have
         happened can neither be undone nor is declared effect_free, and the policy stops there (the plan is left open) or
-        nothing else is to be undone; Hold without a plan when a pivot that was under way as the undo began has happened,
+        nothing else is to be undone; Hold without a plan when a pivot that was running as the undo began has happened,
         or may have.
     """
     pivot = find_pivot(loaded.life)
@@ -67,7 +67,7 @@ def plan_undo(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
 
 
 def stops_at_doubt(task: TaskRow) -> bool:
-    """Returns True if the undo of the task does nothing before a person has settled its steps that are stuck in doubt."""
+    """Returns True if the undo of the task does nothing before an operator has settled its steps that are stuck in doubt."""
     return decode_task_policy(task.policy).undo_on_doubt == "stop"
 
 
@@ -91,7 +91,7 @@ def _end_undo(failure: TaskFailure, loaded: Loaded) -> Compensate | Hold:
 
 
 def _name_nothing_to_undo(failure: TaskFailure, loaded: Loaded) -> TaskFailure:
-    """Name the completed steps without a compensation, also one whose result a person gave after the plan."""
+    """Name the completed steps without a compensation, also one whose result an operator gave after the plan."""
     completed = [
         step for step in reversed(loaded.life) if step.kind is StepKind.STEP and step.state is StepState.COMPLETED
     ]
@@ -110,7 +110,7 @@ def _build_doubt_failure(failure: TaskFailure, then: str, stuck: list[StepRow]) 
 
 
 def list_stuck_steps(steps: Iterable[StepRow]) -> list[StepRow]:
-    """List the steps that may have happened and cannot be undone, the last opened first: only a person can settle them."""
+    """List the steps that may have happened and cannot be undone, the last opened first: only an operator can settle them."""
     return [
         step
         for step in reversed(tuple(steps))

@@ -61,7 +61,7 @@ def _explain_answer_refusal(task: TaskRow, life: Life) -> str:
 
 
 def explain_missing_result(step: StepRow, task: TaskRow, life: Life) -> str:
-    """Return why a person cannot give a step its result; empty: they can."""
+    """Return why an operator cannot give a step its result; empty: they can."""
     if step.kind is StepKind.TIMER:
         return f"task {task.task_id!r} has no step number {step.ordinal} that could be answered"
     if step.state is StepState.COMPLETED:
@@ -75,7 +75,7 @@ def explain_missing_result(step: StepRow, task: TaskRow, life: Life) -> str:
 
 
 def explain_unsettled_doubt(step: StepRow, task: TaskRow) -> str:
-    """Return why a person cannot say that a step did not happen; empty: they can."""
+    """Return why an operator cannot say that a step did not happen; empty: they can."""
     if step.kind is StepKind.TIMER:
         return f"task {task.task_id!r} has no step number {step.ordinal} that could be answered"
     if step.state is StepState.COMPLETED:
@@ -108,7 +108,7 @@ def may_edit_all(task: TaskRow, life: tuple[StepRow, ...]) -> bool:
 def list_steps_to_redo(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow]:
     """List the failed steps that a resubmission does again: those that stopped the task, and those that failed later.
 
-    A failure that the workflow caught is no such step: its code has gone another way since, and still does.
+    A failure that the workflow caught is not such a step: its code has gone another way since, and still does.
     """
     if task.failure is None or task.state is not TaskState.ERROR:
         return []

@@ -1,4 +1,4 @@
-"""Judges a person's verb on a task without carrying it out."""
+"""Judges an operator's verb on a task without carrying it out."""
 
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, StepRow, TailRow, TaskRow
 from ..model.agents import AgentLimitsRow, BreakerRow

@@ -1,4 +1,4 @@
-"""Changes of a person's verb on a task; the table of verbs and states stands in ``model.verb_rules``.
+"""Changes of an operator's verb on a task; the table of verbs and states stands in ``model.verb_rules``.
 
 Guards first, on the rows as they stand; a verb that is refused changes nothing. Carried out, it frees the task.
 """
@@ -169,7 +169,7 @@ class _Operation:
             self._go_forward()
 
     def _reopen(self, event: TaskEvent) -> None:
-        """Begin the next incarnation: the alert of this one closes, the task's limit runs anew."""
+        """Begin the next incarnation: the alert of this one closes, the task's limit runs again."""
         task, writer = self.before, self.writer
         within = decode_task_policy(task.policy).complete_within
         writer.set(

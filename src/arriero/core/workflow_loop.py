@@ -41,7 +41,7 @@ _BLOCKING = {
     "socket.gethostbyname": "a socket: move the call into a step",
     "subprocess.Popen": "a process: move the call into a step",
     "os.system": "a process: move the call into a step",
-    # Announced from Python 3.13 on; before that nobody can tell.
+    # Announced from Python 3.13 on; before that nobody can know.
     "time.sleep": "a pause of the whole process: use `await arriero.sleep(...)`",
 }
 
@@ -157,7 +157,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Run until nothing is ready. Raises ForbiddenInWorkflow when the code spins."""
         outer = self._enter()
         collects = gc.isenabled()
-        gc.disable()  # a finalizer of somebody else's object must not meet our loop
+        gc.disable()  # a finalizer of another user's object must not meet our loop
         try:
             for _ in range(RUNS_MAX):
                 if not self._ready:
@@ -241,7 +241,7 @@ def _drop(coroutine: Coroutine[Any, Any, Any]) -> None:
         except BaseException:
             pass  # a `finally` block that fails while being dropped decides nothing
         return
-    # Code that catches BaseException in an endless loop. Freeing it would run that loop, for ever: let it stand.
+    # Code that catches BaseException in an endless loop. Freeing it would run that loop, indefinitely: let it stand.
     import ctypes  # only here: importing arriero should stay fast
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))

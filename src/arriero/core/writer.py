@@ -1,4 +1,4 @@
-"""The writer collects what one command changes: rows, and the events that tell of them.
+"""The writer collects what one command changes: rows, and the events that report them.
 
 ``core.transitions`` looks at the guards and says what happens; how that shows in rows and history stands here.
 """
@@ -136,7 +136,7 @@ class Writer:
     ) -> None:
         """Record the end of an attempt. ``fence`` is the step's from now on; ``result_hash`` that of a success."""
         if step.in_doubt and not isinstance(outcome, Succeeded):
-            # Whoever decided may not know of it: an earlier call that another process made, or one made since they read the row.
+            # The one who decided may not know of it: an earlier call that another process made, or one made since they read the row.
             outcome = replace(outcome, in_doubt=True)
         counted = outcome if isinstance(outcome, Succeeded) else self.breakers.spare(step, outcome)
         if step.is_canary:
@@ -148,7 +148,7 @@ class Writer:
                 self.events.append(recorded(step.ordinal, self.task.result_count, result_hash))
             case GaveUp(failure=failure, in_doubt=in_doubt):
                 text = msgspec.json.encode(failure)
-                failures = int(step.state is StepState.RUNNING)  # a request nobody took is no failed attempt
+                failures = int(step.state is StepState.RUNNING)  # a request nobody took is not a failed attempt
                 ended = self._end_step(
                     step, StepEvent.GAVE_UP, at, fence, in_doubt=in_doubt, failure=text.decode(), failures=failures
                 )
@@ -217,7 +217,7 @@ class Writer:
             )
         elif outcome.is_charged:
             fields["charged_at"] = note_charged(step, self.now)
-        # Once the undo began, or a person is asked, no forward step runs again. A compensation of a task that is held stays open.
+        # Once the undo began, or an operator is asked, no forward step runs again. A compensation of a task that is held stays open.
         if self.may_run_again(step):
             state = advance_step(step.state, StepEvent.RETRY_ASKED)
             self.put(replace(step, **fields, state=state, not_before=find_request_start(self.task, outcome.not_before)))
@@ -323,7 +323,7 @@ class Writer:
     def _reopen(self, new: NewStep, step_no: int) -> None:
         """Reopen a step that was withdrawn or set back, because the code of a resubmitted task asks for it again.
 
-        Key and arguments are the row's (a person may have edited them), the policy is the code's of today.
+        Key and arguments are the row's (an operator may have edited them), the policy is the code's of today.
         """
         before = self.step(step_no)
         assert before is not None
@@ -369,8 +369,8 @@ class Writer:
         return running
 
     def withdraw_pending(self) -> None:
-        """Withdraw timers and requests that nobody has taken; attempts that run go on to their end."""
-        # A failed step that a person answers has two results, so the counts alone do not tell.
+        """Withdraw timers and requests that nobody has taken; attempts that run continue to their end."""
+        # A failed step that an operator answers has two results, so the counts alone do not say.
         each_has_its_result = self.task.opened_count == self.task.result_count and not self.task.open_count
         if self.task.incarnation == 1 and each_has_its_result:
             return
@@ -415,12 +415,12 @@ class Writer:
         self.publish(STATUS_OF_END[state], failure=failure, output=output)
 
     def open_alert(self, failure: TaskFailure) -> None:
-        """Open an alert for people."""
+        """Open an alert for operators."""
         self.events.append(AlertOpened(failure.kind))
         self.alert = build_task_alert(self.task, failure, self.now)
 
     def publish(self, kind: StatusKind, *, failure: TaskFailure | None = None, output: str | None = None) -> None:
-        """Tell the submitter's reply queue, if it named one, in the same commit."""
+        """Notify the submitter's reply queue, if it named one, in the same commit."""
         self.task = publish_status(
             self.task, kind, self.now, self.events, self.statuses, failure=failure, output=output
         )
@@ -475,11 +475,11 @@ class Writer:
         match ending:
             case PutDown(not_before=not_before):
                 if not_before is None and self.task.state is TaskState.COMPENSATING and not self.task.open_count:
-                    not_before = self.now  # nothing is open that could wake it: an undo never sleeps for ever
+                    not_before = self.now  # nothing is open that could wake it: an undo never sleeps indefinitely
                 self.release(not_before, "put_down")
             case Process(output=output):
                 advance_task(self.task.state, TaskEvent.ENDED)
-                self.withdraw_pending()  # timers nobody waits for any more; steps are closed, by the guard
+                self.withdraw_pending()  # timers nobody waits for any longer; steps are closed, by the guard
                 self.end(TaskState.PROCESSED, output=output)
             case BeginUndo(failure=failure):
                 self.begin_undo(failure)

@@ -78,7 +78,7 @@ ERASED = encode_events([Erased()])  # the events of a row of the store's own his
 def read_events(text: str | bytes | msgspec.Raw) -> list[Event | UnreadableEvent]:
     """Read the events of one commit; each that cannot be read is an UnreadableEvent.
 
-    Raises: msgspec.MsgspecError, UnicodeError - the text is no JSON list of objects.
+    Raises: msgspec.MsgspecError, UnicodeError - the text is not a JSON list of objects.
     """
     try:
         return list(_read_all(text))
@@ -96,7 +96,7 @@ def _read_or_keep(event: msgspec.Raw, fields: dict[str, Any]) -> Event | Unreada
 
 
 def read_events_to_show(row: HistoryRow) -> list[Event | UnreadableEvent]:
-    """Read the events of one commit to show them to people; a single unreadable one if the row is damaged."""
+    """Read the events of one commit to show them to operators; a single unreadable one if the row is damaged."""
     try:
         return read_events(row.events)
     except (msgspec.MsgspecError, UnicodeError):

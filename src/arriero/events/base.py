@@ -27,7 +27,7 @@ def fits_link(given: str, previous: str, task_no: int, link: int, at: int, actor
     """Returns True if ``given`` is the hash of a link; the other arguments are those of ``link_hash``.
 
     PostgreSQL itself hashes the first link of a task that was submitted inside a caller's transaction or by SQL. It has no
-    BLAKE2, so that link carries SHA-256, told apart by its 64 digits.
+    BLAKE2, so that link carries SHA-256, distinguished by its 64 digits.
     """
     if len(given) == SQL_HASH_LENGTH:
         return given == hashlib.sha256(_content(previous, task_no, link, at, actor, events)).hexdigest()
@@ -75,7 +75,7 @@ class HistoryNames:
         return f"process {number} ({shorten_process_name(self.actor)})"
 
     def name_writer(self) -> str:
-        """Name the process that wrote an event if another one wrote the one before; people are named in the sentence."""
+        """Name the process that wrote an event if another one wrote the one before; operators are named in the sentence."""
         if not is_process_name(self.actor) or self._last_writer == self.actor:
             return ""
         self._last_writer = self.actor
@@ -107,7 +107,7 @@ class HistoryEvent(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, ta
         return str(self.__struct_config__.tag)
 
     def describe(self, names: HistoryNames) -> str:
-        """Describe the event to people in one sentence. Raises ValueError, msgspec.ValidationError - a field is damaged."""
+        """Describe the event to operators in one sentence. Raises ValueError, msgspec.ValidationError - a field is damaged."""
         return show_fields(self.type, msgspec.json.decode(msgspec.json.encode(self)))
 
 

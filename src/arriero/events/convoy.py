@@ -1,4 +1,4 @@
-"""Events of a convoy: those of whose turn it is stand in the histories of its tasks, the others in a stream of its own.
+"""Events of a convoy: those of whose turn it is stand in the histories of its tasks, the others in a separate stream.
 
 Except for ``ConvoyPlaced`` they carry a ``number`` that counts all events of one convoy, in both kinds of streams.
 """
@@ -71,7 +71,7 @@ class ConvoyClosed(NumberedEvent, frozen=True, tag="convoy.closed"):
 
 
 class ConvoyStopped(NumberedEvent, frozen=True, tag="convoy.stopped"):
-    """The convoy stands still on the task, which is in error."""
+    """The convoy is blocked on the task, which is in error."""
 
     fence: int
     rank: int
@@ -83,7 +83,7 @@ class ConvoyStopped(NumberedEvent, frozen=True, tag="convoy.stopped"):
 
 
 class ConvoyMended(NumberedEvent, frozen=True, tag="convoy.mended"):
-    """The convoy goes on with the task it stood still on."""
+    """The convoy continues with the task it was blocked on."""
 
     fence: int
 
@@ -120,7 +120,7 @@ class ConvoySetAside(NumberedEvent, frozen=True, tag="convoy.set_aside"):
 
 
 class ConvoyMoved(NumberedEvent, frozen=True, tag="convoy.moved"):
-    """A person put the task before all others that wait."""
+    """An operator put the task before all others that wait."""
 
     rank: int
 
@@ -137,7 +137,7 @@ class ConvoyWaiting(NumberedEvent, frozen=True, tag="convoy.waiting"):
 
 
 class ConvoySkipped(NumberedEvent, frozen=True, tag="convoy.skipped"):
-    """The convoy goes on without the missing ones. ``why``: ``policy`` or ``person``."""
+    """The convoy continues without the missing ones. ``why``: ``policy`` or ``person``."""
 
     expected: int
     before: int
@@ -145,13 +145,13 @@ class ConvoySkipped(NumberedEvent, frozen=True, tag="convoy.skipped"):
 
 
 class ConvoyParked(NumberedEvent, frozen=True, tag="convoy.parked"):
-    """The convoy begins nothing until a person releases it."""
+    """The convoy begins nothing until an operator releases it."""
 
     why: str
 
 
 class ConvoyAction(NumberedEvent, frozen=True, kw_only=True, tag="convoy.action"):
-    """A person carried out a verb on the convoy. ``policy``: of the verb ``set``, as JSON."""
+    """An operator carried out a verb on the convoy. ``policy``: of the verb ``set``, as JSON."""
 
     verb: str
     by: str

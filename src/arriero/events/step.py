@@ -1,4 +1,4 @@
-"""Events in the history of a task that tell of its steps, compensations and timers. ``step`` is always the ordinal."""
+"""Events in the history of a task that report its steps, compensations and timers. ``step`` is always the ordinal."""
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -268,7 +268,7 @@ class RecoverApplied(HistoryEvent, frozen=True, tag="recover.applied"):
 
 
 class StepAttemptsReturned(HistoryEvent, frozen=True, tag="step.attempts_returned"):
-    """Failures of a step that an outage has burnt do not count any more. ``failure_count``: what is left."""
+    """Failures of a step that an outage has burnt do not count any longer. ``failure_count``: what is left."""
 
     step: int
     count: int
@@ -319,7 +319,7 @@ class AttemptReleased(HistoryEvent, frozen=True, tag="attempt.released"):
 
 
 class AttemptRevoked(HistoryEvent, frozen=True, tag="attempt.revoked"):
-    """A person ends an attempt that its program holds. The program may be at work, so the step is in doubt; ``fence``: the new one."""
+    """An operator ends an attempt that its program holds. The program may be at work, so the step is in doubt; ``fence``: the new one."""
 
     step: int
     fence: int
@@ -369,7 +369,7 @@ class TimerFired(HistoryEvent, frozen=True, tag="timer.fired"):
         return f"{names.name_step(self.step)} has fired"
 
 
-# --- by a person's verb
+# --- by an operator's verb
 class StepSetBack(HistoryEvent, frozen=True, tag="step.set_back"):
     """A failed step is to be done again. ``attempt``: its next one."""
 
@@ -396,7 +396,7 @@ class StepEdited(HistoryEvent, frozen=True, kw_only=True, tag="step.edited"):
 
 
 class StepAnswered(HistoryEvent, frozen=True, tag="step.answered"):
-    """A person gave a step's result, or said that it did not happen."""
+    """An operator gave a step's result, or said that it did not happen."""
 
     step: int
     fence: int

@@ -19,7 +19,7 @@ class ScheduleDeclared(_OfSchedule, frozen=True, kw_only=True, tag="schedule.dec
     """A schedule is due from now on as it says here. ``decided_until``: no instant before is run by it.
 
     ``cron``, ``timezone``, ``every`` (microseconds, counted from ``anchor``) and ``at``: when it is due. ``catch_up``:
-    microseconds; None: only the last missed run is made up. ``by``, ``reason``: of a person; empty: code declares it.
+    microseconds; None: only the last missed run is run late. ``by``, ``reason``: of an operator; empty: code declares it.
     """
 
     workflow: str
@@ -73,7 +73,7 @@ class ScheduleDecided(_OfSchedule, frozen=True, kw_only=True, tag="schedule.deci
 
 
 class ScheduleAsked(_OfSchedule, frozen=True, kw_only=True, tag="schedule.asked"):
-    """A person asked for runs. ``tasks``: those that are new. ``backfill``: of instants in the past; else of now."""
+    """An operator asked for runs. ``tasks``: those that are new. ``backfill``: of instants in the past; else of now."""
 
     by: str
     reason: str
@@ -86,7 +86,7 @@ class ScheduleAsked(_OfSchedule, frozen=True, kw_only=True, tag="schedule.asked"
 
 
 class SchedulePaused(_OfSchedule, frozen=True, kw_only=True, tag="schedule.paused"):
-    """The schedule was paused: it submits nothing until a person resumes it."""
+    """The schedule was paused: it submits nothing until an operator resumes it."""
 
     by: str
     reason: str
@@ -107,7 +107,7 @@ class ScheduleResumed(_OfSchedule, frozen=True, kw_only=True, tag="schedule.resu
 
 
 class ScheduleRemoved(_OfSchedule, frozen=True, kw_only=True, tag="schedule.removed"):
-    """The schedule is gone. Its runs stay."""
+    """The schedule no longer exists. Its runs stay."""
 
     by: str
     reason: str
@@ -157,9 +157,9 @@ class _OfBreaker(HistoryEvent, frozen=True):
 
 
 class BreakerOpened(_OfBreaker, frozen=True, kw_only=True, tag="breaker.opened"):
-    """No attempt of the Agent begins any more.
+    """The Agent begins no more attempts.
 
-    ``probe_at``: when the first canary may go; None: a person must close it. ``by``: the person who opened it.
+    ``probe_at``: when the first canary may go; None: an operator must close it. ``by``: the person who opened it.
     """
 
     reason: str
@@ -175,7 +175,7 @@ class BreakerOpened(_OfBreaker, frozen=True, kw_only=True, tag="breaker.opened")
 
 
 class BreakerProbed(_OfBreaker, frozen=True, kw_only=True, tag="breaker.probed"):
-    """A canary goes: an attempt of ``step`` (its ordinal) of ``task``, as number ``number`` of a wave of so many."""
+    """A canary goes: an attempt of ``step`` (its ordinal) of ``task``, as number ``number`` of a wave of that many."""
 
     task: int
     step: int
@@ -213,7 +213,7 @@ class BreakerProbeBegun(_OfBreaker, frozen=True, kw_only=True, tag="breaker.prob
 class BreakerProbeEnded(_OfBreaker, frozen=True, kw_only=True, tag="breaker.probe_ended"):
     """The probe that began under ``probe_fence`` has ended.
 
-    ``failure``: what speaks against the service; None: it is well, and waves of canaries follow. ``probe_at``: of a failed
+    ``failure``: what speaks against the service; None: it is healthy, and waves of canaries follow. ``probe_at``: of a failed
     one: when the next may go.
     """
 
@@ -239,7 +239,7 @@ class BreakerClosed(_OfBreaker, frozen=True, kw_only=True, tag="breaker.closed")
 
 
 class AgentPaused(_OfBreaker, frozen=True, kw_only=True, tag="agent.paused"):
-    """A person keeps the Agent from taking anything."""
+    """An operator keeps the Agent from taking anything."""
 
     by: str
     reason: str
@@ -278,7 +278,7 @@ class ProcessStarted(HistoryEvent, frozen=True, tag="process.started"):
 
 
 class ProcessRetired(HistoryEvent, frozen=True, tag="process.retired"):
-    """A process holds nothing any more. ``known_dead``: it was found dead, or ended; else it was silent for too long."""
+    """A process holds nothing any longer. ``known_dead``: it was found dead, or ended; else it was silent for too long."""
 
     process: int
     known_dead: bool
@@ -318,7 +318,7 @@ class LeaseLost(HistoryEvent, frozen=True, tag="lease.lost"):
 
 
 class LeaseBroken(HistoryEvent, frozen=True, tag="lease.broken"):
-    """A person took a lease from its holder. ``at_once``: another one may have it from now on."""
+    """An operator took a lease from its holder. ``at_once``: another one may have it from now on."""
 
     lease: str
     term: int
@@ -349,7 +349,7 @@ class LeaderRefused(HistoryEvent, frozen=True, tag="leader.refused"):
 
 
 class EpochOpened(HistoryEvent, frozen=True, tag="epoch.opened"):
-    """The store was brought back from a copy: whoever worked on it before may not write any more."""
+    """The store was brought back from a copy: the one who worked on it before may not write any longer."""
 
     epoch: int
     reason: str

@@ -1,4 +1,4 @@
-"""Events in the history of a task that tell of the task itself, of its undo and of people."""
+"""Events in the history of a task that report the task itself, of its undo and of operators."""
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -132,18 +132,18 @@ class UndoPlanned(HistoryEvent, frozen=True, tag="undo.planned"):
         return f"the undo is planned: {order or 'there is nothing to undo'}"
 
 
-# --- people
+# --- operators
 class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.action"):
-    """A person carried out a verb on the task.
+    """An operator carried out a verb on the task.
 
     Args:
         verb: a ``model.Verb``.
         before, after: state of the task.
         complete_by: of a resubmission and of ``extend`` the new limit.
-        anew: a compensated task runs again from its beginning.
+        again: a compensated task runs again from its beginning.
         arguments, replaces: hashes of the new arguments of the task's workflow, and of those before.
         paused: of ``pause`` and ``resume`` how it is now.
-        approved_by: who else asked for it, where one person is not enough.
+        approved_by: who else asked for it, where one operator is not enough.
         until: of ``snooze``: nothing new begins before.
     """
 
@@ -176,12 +176,12 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
 
 
 class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):
-    """A person approved a verb that others must ask for as well; nothing else was changed.
+    """An operator approved a verb that others must ask for as well; nothing else was changed.
 
     Args:
         request: what the verb carries beside its name, as JSON text (``core.approvals``): another answer is another thing
             to approve.
-        persons: how many must ask for it.
+        operators: how many must ask for it.
     """
 
     verb: str
@@ -196,7 +196,7 @@ class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):
 
 
 class TaskAssigned(HistoryEvent, frozen=True, tag="task.assigned", rename={"from_app": "from"}):
-    """A person gave the task to an App."""
+    """An operator gave the task to an App."""
 
     app: str
     from_app: str
@@ -222,7 +222,7 @@ class StatusPublished(HistoryEvent, frozen=True, tag="status.published"):
 
 
 class AlertOpened(HistoryEvent, frozen=True, tag="alert.opened"):
-    """The task needs a person. ``cause``: the kind of a ``model.TaskFailure``."""
+    """The task needs an operator. ``cause``: the kind of a ``model.TaskFailure``."""
 
     cause: str
 
@@ -231,7 +231,7 @@ class AlertOpened(HistoryEvent, frozen=True, tag="alert.opened"):
 
 
 class AlertClosed(HistoryEvent, frozen=True, tag="alert.closed"):
-    """The task needs no person any more."""
+    """The task needs no person any longer."""
 
     def describe(self, names: HistoryNames) -> str:
         return "its alert is closed: it is no longer in error"

@@ -1,1 +1,1 @@
-"""Explains to people what a task, a convoy or a store is doing, and why."""
+"""Explains to operators what a task, a convoy or a store is doing, and why."""

@@ -1,4 +1,4 @@
-"""Sentences for people about Agents: their breakers and limits, and the routing of requests."""
+"""Sentences for operators about Agents: their breakers and limits, and the routing of requests."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -42,7 +42,7 @@ def describe_wait_for_limit(step: StepRow, limits: Sequence[LimitsInUse], now: I
 
 
 class CountedLimit(Protocol):
-    """A limit, as a policy or as people see it."""
+    """A limit, as a policy or as operators see it."""
 
     @property
     def kind(self) -> str: ...
@@ -217,7 +217,7 @@ def diagnose_breakers(
 
     Args:
         requests: open requests of each Agent.
-    Returns: findings, and the Agents whose outage they tell of.
+    Returns: findings, and the Agents whose outage they report.
     """
     waiting = {one.agent: one.due + one.later for one in requests}
     found: list[Finding] = []

@@ -141,7 +141,7 @@ def _describe_gap(convoy: ConvoyRow, first: TaskRow | None, missing: Ranges) -> 
 
 # --- one task of it
 def has_lost_its_place(task: TaskRow, convoy: ConvoyRow) -> bool:
-    """Returns True if a task that a person reopened waits behind tasks that came after it."""
+    """Returns True if a task that an operator reopened waits behind tasks that came after it."""
     came_back = task.turn is Turn.WAITING and task.incarnation > 1
     return came_back and task.rank is not None and convoy.reached > task.rank
 
@@ -180,7 +180,7 @@ def describe_turn_wait(task: TaskRow, convoy: ConvoyRow, ahead: TasksAhead | Non
 
 
 def describe_person_wait(task: TaskRow, convoy: ConvoyRow | None) -> str:
-    """Describe the wait for a person of a task in error, and its effect on the convoy."""
+    """Describe the wait for an operator of a task in error, and its effect on the convoy."""
     assert task.state is TaskState.ERROR
     if convoy is None:
         return "a person"

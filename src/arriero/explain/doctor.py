@@ -1,6 +1,6 @@
 """Diagnoses a store, its machine and the processes on it: facts in, findings with their remedies out.
 
-``care``: somebody should act. ``information``: good to know, nothing has to be done. ``fine``: looked at, and well.
+``care``: an operator should act. ``information``: good to know, nothing has to be done. ``fine``: looked at, and well.
 """
 
 import shlex
@@ -29,8 +29,8 @@ from .liveness import (
 from .requests import NOBODY_ASKS, START_PROGRAM, describe_wait_for_program, is_pulled
 
 WAIT_SECONDS_MAX = 60.0  # what is due waits far less while processes with its code have room
-UNTOLD_SECONDS_MAX = 60.0  # an alert is told within seconds
-UNREAD_SECONDS_MAX = 86_400.0  # a day; whoever reads a reply queue was here since
+UNTOLD_SECONDS_MAX = 60.0  # an alert is reported within seconds
+UNREAD_SECONDS_MAX = 86_400.0  # a day; the one who reads a reply queue was here since
 DISK_BYTES_MIN = 10**9  # a gigabyte: below it a busy store and its log may fill the disk within the hour
 DISK_SHARE_MIN = 0.1  # of the disk, unless there is
 DISK_BYTES_PLENTY = 10**10  # ten gigabytes, which is room enough on a disk of any size
@@ -90,13 +90,13 @@ class Versions(msgspec.Struct, frozen=True):
 
 
 class StoppedConvoys(msgspec.Struct, frozen=True, kw_only=True):
-    """Convoys that stand still in one way.
+    """Convoys that are blocked in one way.
 
     Args:
         state: ``stopped``, ``parked``, or ``gap`` for those past the limit of theirs.
         count: how many; with ``more`` only those that were looked at.
         waiting: tasks that wait in them.
-        key: of the first one; ``since`` when, and what it waits for, as it goes on after "it waits for ".
+        key: of the first one; ``since`` when, and what it waits for, as it continues after "it waits for ".
     """
 
     state: Literal["stopped", "parked", "gap"]
@@ -109,7 +109,7 @@ class StoppedConvoys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def needs_care(findings: Sequence[Finding]) -> bool:
-    """Returns True if somebody should act."""
+    """Returns True if an operator should act."""
     return any(finding.level == "care" for finding in findings)
 
 
@@ -255,7 +255,7 @@ def diagnose_store(
         unreadable: open ones of tasks with a row that cannot be read.
         untold_alert: an open one that some sink does not know of.
         not_undoable: (agent, step) of an App without compensation and not effect_free; None: those recorded.
-        standstills: what stands still among convoys, once for each state.
+        standstills: what is blocked among convoys, once for each state.
     """
     running = LiveProcesses(survey.processes, survey.now)
     return [
@@ -406,7 +406,7 @@ def _describe_stopped_convoys(still: StoppedConvoys, now: Instant) -> Finding:
         f" {format_count(still.waiting, 'task')} waiting; the first is {still.key!r}{since}: it waits for"
         f" {still.waits_for}"
     )
-    is_wanted = still.state == "parked" and not still.waiting  # by whoever parked it, as far as anybody can tell
+    is_wanted = still.state == "parked" and not still.waiting  # by the one who parked it, as far as the store shows
     level: Level = "information" if is_wanted else "care"
     return Finding(level, "convoys", says, f"arriero convoy list --state {still.state}; {remedy}")
 

@@ -181,7 +181,7 @@ def diagnose_server(server: ServerFacts, *, arriero: str, python: str, driver: s
 
 
 def check_schema(number: int, known: int) -> Finding:
-    """Compare a schema that a person must migrate with the one this release needs."""
+    """Compare a schema that an operator must migrate with the one this release needs."""
     if number < known:
         says = f"the schema is number {number}, this release of arriero needs number {known}"
         remedy = "arriero migrate; tasks and processes were not looked at before that"

@@ -28,7 +28,7 @@ Kind = tuple[object, ...]
 class FailureLine(msgspec.Struct, frozen=True):
     """A line for the log. Lines of one ``kind`` report the same code failing for the same reason.
 
-    ``is_refusal``: the service refused for good, as its step declares by Permanent: that is an answer and no trouble, unless
+    ``is_refusal``: the service refused permanently, as its step declares by Permanent: that is an answer and no trouble, unless
     an undo needs it.
     """
 

@@ -40,11 +40,11 @@ WINDOW_SECONDS = 300.0  # long enough to see several attempts of one step: they 
 OUTAGE_TASKS_MIN = 2  # one task that fails may be ill itself
 OUTAGE_ATTEMPTS_MIN = 3
 OUTAGE_SECONDS_MIN = 10.0  # a service that restarts is away for less
-OUTAGE_ATTEMPTS_SURE = 10  # that so many in a row are bad luck is out of the question, however soon they came
+OUTAGE_ATTEMPTS_SURE = 10  # that that many in a row are bad luck is out of the question, however soon they came
 REFUSED_TASKS_MIN = 10
 FAILING_ATTEMPTS_MIN = 10
 FAILING_SHARE_MIN = 0.5
-REPEATED_MIN = 3  # one failure is normal, and two in a row happen daily where much is going on
+REPEATED_MIN = 3  # one failure is normal, and two in a row happen daily where much is continuing
 TASKS_NAMED_MAX = 5
 REASONS_TOLD_MAX = 3
 REASON_LENGTH_MAX = 120
@@ -61,7 +61,7 @@ class AgentHealth(msgspec.Struct, frozen=True, kw_only=True):
         succeeded, failed: attempts in the window; ``failed`` without permanent failures, which are answers.
         unhelped: tasks whose last attempt in the window failed without an answer, or that are tried again.
         asked: tasks of which an attempt ended in the window, or that are tried again.
-        down: those that failed since nothing succeeds any more, empty while something does; ``refused`` those of them
+        down: those that failed since nothing succeeds any longer, empty while something does; ``refused`` those of them
             whose last failure is permanent.
         attempts_down: failed attempts of those.
         since: when the first of those failed; None: longer ago than anybody looked. ``is_exact``: not earlier either.
@@ -104,7 +104,7 @@ def diagnose_attempts(
 
     Args:
         processes: those not retired.
-        down: Agents whose breaker tells of their outage already. They are left out.
+        down: Agents whose breaker reports their outage already. They are left out.
     Returns: for each Agent the gravest thing only; then one finding that says what was looked at.
     """
     found = [_diagnose_agent(health, survey.now) for health in measure_agents(survey) if health.agent not in down]
@@ -397,7 +397,7 @@ def _describe_untaken_requests(one: Requests, now: Instant, running: LiveProcess
     listed = f"arriero task list --agent {shell_word(one.agent)}"
     if is_pulled(
         running, one.agent
-    ):  # its programs decide how many they carry out: max_in_flight and --agents are no remedy
+    ):  # its programs decide how many they carry out: max_in_flight and --agents are not remedy
         says += f"; {describe_wait_for_programs(running, one.agent)}"
         return Finding("care", "starved", says, f"see to the programs that carry it out, or run more of them; {listed}")
     hosts = running.list_hosts(one.agent)

@@ -1,7 +1,7 @@
-"""Facts that a task's history adds to its rows: its timeline, actions of people, and durations without the waits for a person.
+"""Facts that a task's history adds to its rows: its timeline, actions of operators, and durations without the waits for an operator.
 
 A row keeps only when a task was submitted and when it ended last. Between these it may have been in error or paused for
-hours, or have been done long before somebody had it undone; all that stands in its history.
+hours, or have been done long before a caller had it undone; all that stands in its history.
 """
 
 from collections.abc import Iterable, Iterator
@@ -67,7 +67,7 @@ def _count_incarnation(event: Event | UnreadableEvent, now: int) -> int:
     return event.incarnation if isinstance(event, OperatorAction) else max(now, 1)
 
 
-SHORT_SECONDS = 60.0  # of what ended sooner after its submission, no wait for a person is worth looking for
+SHORT_SECONDS = 60.0  # of what ended sooner after its submission, no wait for an operator is worth looking for
 
 _TYPES_READ = ("step.dispatched", "compensation.dispatched", "task.terminal", "operator.action", UNREADABLE_EVENT)
 _LEAVES_AN_END = frozenset((Verb.RESUBMIT, Verb.COMPENSATE))
@@ -75,7 +75,7 @@ _ENDS_A_PAUSE = frozenset((Verb.RESUME, Verb.COMPENSATE, Verb.CANCEL))
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """A time in which nothing went on. ``for_person``: it was in error or paused; else it was done. ``end`` None: still."""
+    """A time in which nothing continued. ``for_person``: it was in error or paused; else it was done. ``end`` None: still."""
 
     start: Instant
     end: Instant | None
@@ -83,7 +83,7 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 class Elapsed(msgspec.Struct, frozen=True):
-    """Seconds that something took, without those in which it ``waited`` for a person or was done already.
+    """Seconds that something took, without those in which it ``waited`` for an operator or was done already.
 
     ``took`` None: it has not ended.
     """
@@ -102,7 +102,7 @@ class Elapsed(msgspec.Struct, frozen=True):
 
 
 class PersonAct(msgspec.Struct, frozen=True):
-    """An action of a person on the task."""
+    """An action of an operator on the task."""
 
     at: Instant
     verb: str
@@ -113,7 +113,7 @@ class PersonAct(msgspec.Struct, frozen=True):
 
 
 class PersonApproval(msgspec.Struct, frozen=True):
-    """An approval of a verb that needs more persons than have asked for it so far."""
+    """An approval of a verb that needs more operators than have asked for it so far."""
 
     at: Instant
     verb: str
@@ -124,7 +124,7 @@ class PersonApproval(msgspec.Struct, frozen=True):
 
 
 class TaskPast:
-    """The facts that a task's history adds to its rows: actions of people, and the times at which things began and rested.
+    """The facts that a task's history adds to its rows: actions of operators, and the times at which things began and rested.
 
     Args:
         history: in commit order from the first. A row that cannot be read is shown as far as it can be, and counted in
@@ -198,7 +198,7 @@ class TaskPast:
             self._paused = None
 
     def measure_task(self, task: TaskRow, now: Instant) -> Elapsed:
-        """Return how long the task took from its submission to its end, and how long it waited for a person until ``now``."""
+        """Return how long the task took from its submission to its end, and how long it waited for an operator until ``now``."""
         took = None if task.ended_at is None else self._between(task.submitted_at, task.ended_at).took
         return Elapsed(took, self._between(task.submitted_at, now).waited)
 

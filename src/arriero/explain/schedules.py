@@ -1,4 +1,4 @@
-"""Sentences for people about schedules: their next instant and its reason, their problems, lines of their history."""
+"""Sentences for operators about schedules: their next instant and its reason, their problems, lines of their history."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from ..text.escaping import shell_word
 from ..text.format import format_count, format_count_with_verb, format_duration, format_instant, format_period
 from .doctor import NAMES_SHOWN_MAX, Finding
 
-CLOCK_SECONDS_MAX = 60.0  # that the store's clock and this machine's may differ by, before a person is told
+CLOCK_SECONDS_MAX = 60.0  # that the store's clock and this machine's may differ by, before an operator is notified
 
 
 class NextRun(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ def explain_change_of_time(timing: Timing, instant: Instant) -> str:
 
 
 def format_catch_up(declared: ScheduleDeclaration) -> str:
-    """Format which missed runs are made up."""
+    """Format which missed runs are run late."""
     if declared.catch_up is None:
         return "of missed runs only the last one is made up"
     if declared.overlap in LAST_RUN_ONLY:

@@ -98,7 +98,7 @@ def format_begun_line(standstill: Standstill) -> str:
 
 
 def format_ended_line(standstill: Standstill) -> str:
-    """Format the line of the log once the loop goes on."""
+    """Format the line of the log once the loop continues."""
     ran = format_code_that_ran(standstill)
     return (
         f"the event loop goes on; it stood still for {format_duration(standstill.seconds)}{f', {ran}' if ran else ''}"
@@ -108,7 +108,7 @@ def format_ended_line(standstill: Standstill) -> str:
 def find_standstill_in_the_way(step: StepRow, standstills: Iterable[Standstill]) -> Standstill | None:
     """Find the longest standstill in the time of an attempt, if it may be why that gave no answer in time; else None.
 
-    So it is when the loop stood still as the time ran out, or for half of it.
+    So it is when the loop was blocked as the time ran out, or for half of it.
 
     Args:
         step: in RUNNING.
@@ -134,7 +134,7 @@ def _seconds_within(standstill: Standstill, start: Instant, end: Instant) -> flo
 
 
 def build_expiry_failure(step: StepRow, standstill: Standstill) -> StepFailure:
-    """Build the failure of an attempt that gave no answer in time while its event loop stood still."""
+    """Build the failure of an attempt that gave no answer in time while its event loop was blocked."""
     ran = format_code_that_ran(standstill)
     within = compute_complete_within(step)
     says = (

@@ -215,7 +215,7 @@ class EndedTask(TaskSituation):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The reasons why a task is where it is, the most telling first; actions of people, and those that are possible."""
+    """The reasons why a task is where it is, the most reporting first; actions of operators, and those that are possible."""
 
     reasons: tuple[Reason, ...]
     acts: tuple[PersonAct, ...]

@@ -1,4 +1,4 @@
-"""A task with what is read beside it, and the reasons that tasks under way and ended tasks share."""
+"""A task with what is read beside it, and the reasons that tasks running and ended tasks share."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +14,7 @@ from .convoys import TasksAhead
 from .liveness import LiveProcesses, format_process
 from .past import TaskPast
 
-STEPS_TOLD_MAX = 10  # a task may have thousands open; the first ones tell how it stands
+STEPS_TOLD_MAX = 10  # a task may have thousands open; the first ones say how it stands
 SOON_SECONDS = 5.0  # what is due is taken well within it when nothing is wrong
 
 
@@ -22,8 +22,8 @@ class Reason(msgspec.Struct, frozen=True):
     """One thing that is so. ``kind`` is for programs; ``step`` a label; ``since`` and ``until`` where it has them.
 
     ``trace``: of one that names a line of code: all lines that the exception passed.
-    ``idempotency_key``: what the step's service knows it by, where somebody may have to ask that.
-    ``request``: what somebody approved, as JSON text; it may hold payloads.
+    ``idempotency_key``: what the step's service knows it by, where a caller may have to ask that.
+    ``request``: what an operator approved, as JSON text; it may hold payloads.
     """
 
     kind: str
@@ -138,7 +138,7 @@ def find_key_in_doubt(step: StepRow) -> str:
 
 
 def format_key_to_ask(step: StepRow) -> str:
-    """Tell a person how to settle a doubt: the service knows what it did by the key that came with the call."""
+    """Notify an operator how to settle a doubt: the service knows what it did by the key that came with the call."""
     if not step.in_doubt:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Reasons why a task is under way: who drives it, the steps that are open, limits, pauses and turns."""
+"""Reasons why a task is running: who drives it, the steps that are open, limits, pauses and turns."""
 
 from ..core.lease import HELD_FROM, is_on_probation
 from ..core.starts import is_snoozed
@@ -53,7 +53,7 @@ class TaskUnderWay(TaskSituation):
     def list_reasons(self) -> list[Reason]:
         """List the reasons, the most important one first."""
         holder = self._describe_holder()
-        stopped = [reason for reason in holder if reason.kind != "held"]  # a step tells more than who drives the task
+        stopped = [reason for reason in holder if reason.kind != "held"]  # a step says more than who drives the task
         turn = self._describe_wait_for_turn()
         found = [
             *self._describe_pause(),
@@ -202,7 +202,7 @@ class TaskUnderWay(TaskSituation):
         if self.task.started_at is None:
             return [Reason("waits_for_start", f"it waits for its start at {self._at(due)}, as submitted", until=due)]
         if any(step.kind is StepKind.TIMER and step.state in STEP_OPEN for step in self.life):
-            return []  # the timer tells it
+            return []  # the timer shows it
         return [Reason("not_due", f"it is free, and looked at again at {self._at(due)}", until=due)]
 
     def _describe_due_task(self, due: Instant) -> Reason:
@@ -240,7 +240,7 @@ class TaskUnderWay(TaskSituation):
         return suggest_assignment(self.task.app, others) or self._list_alive()
 
     def _describe_later_lack(self, found: list[Reason]) -> list[Reason]:
-        """Add that no process could go on with what waits for something else now."""
+        """Add that no process could continue with what waits for something else now."""
         is_told = any(reason.kind in ("nobody_runs_it", "holder_lost") for reason in found)
         if is_told or self._list_ready_processes():
             return []

@@ -219,7 +219,7 @@ class HttpAgent(Agent):
         if status == ACCEPTED:
             await _read_to_end(response)
             return None
-        if not response.is_success:  # as 304, which is no error for a client
+        if not response.is_success:  # as 304, which is not an error for a client
             raise InDoubt(f"it was answered {status}, which is no result", code=str(status))
         encoding = response.headers.get("content-encoding", PLAIN)
         if encoding.lower() != PLAIN:
@@ -260,7 +260,7 @@ async def _read_to_end(response: httpx2.Response) -> None:
 def _is_whole(response: httpx2.Response, answer: bytes) -> bool:
     """Returns False if the connection's end was the end of an answer, and its JSON does not show if a part is missing.
 
-    That is so for a number and for nothing. Other JSON is no JSON if its end is missing.
+    That is so for a number and for nothing. Other JSON is not JSON if its end is missing.
     """
     if response.status_code == NO_CONTENT or any(name in response.headers for name in FRAMING_HEADERS):
         return True
@@ -270,7 +270,7 @@ def _is_whole(response: httpx2.Response, answer: bytes) -> bool:
 async def _open_client() -> AsyncIterator[AsyncClient]:
     # The Agent's places bound its calls. A bound of the client's own would let attempts wait that have a place.
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=CONNECTIONS_KEPT)
-    # Cookies would tell of one task in the requests of others.
+    # Cookies would report one task in the requests of others.
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
     async with AsyncClient(trust_env=False, limits=limits, cookies=no_cookies) as client:
         yield client

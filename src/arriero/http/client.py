@@ -48,7 +48,7 @@ class _Judge:
         self._trace = trace
         self._has_timeout = "timeout" in options
         used = [one for one in (options.get("transport"), *(options.get("mounts") or {}).values()) if one is not None]
-        # The exact type: a subclass may send again what was lost, and tell only of the last sending.
+        # The exact type: a subclass may send again what was lost, and say only of the last sending.
         self._believes_errors = sends_once or all(type(one) in SENDING_ONCE for one in used)
         self._believes_answers = sends_once or all(type(one) in (*SENDING_ONCE, *CALLING_ONCE) for one in used)
 
@@ -125,7 +125,7 @@ class AsyncClient(httpx2.AsyncClient):
         trace: whether calls carry ``traceparent`` (W3C Trace Context). All calls of a task have one trace id.
         sends_once: a ``transport=`` of your own sends each request at most once. Else each of its failures is in doubt.
         options: those of ``httpx2.AsyncClient``.
-    Raises: InvalidInput - a status or a meaning that does not exist. From each call in an attempt: Transient - it surely did
+    Raises: InvalidInput - a status or a meaning that does not exist. From each call in an attempt: Transient - it definitely did
     not happen; Permanent - it never will; InDoubt - it may have happened. docs/how-to/http.md has the table.
     """
 

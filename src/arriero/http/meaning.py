@@ -22,8 +22,8 @@ class Meaning(StrEnum):
     """The meaning of an answer for a try."""
 
     ANSWER = "answer"  # the request happened: the step gets the response
-    TRANSIENT = "transient"  # it surely did not happen, another try may succeed
-    PERMANENT = "permanent"  # it surely did not happen, and never will
+    TRANSIENT = "transient"  # it definitely did not happen, another try may succeed
+    PERMANENT = "permanent"  # it definitely did not happen, and never will
     IN_DOUBT = "in_doubt"  # it may have happened
 
 
@@ -47,14 +47,14 @@ def interpret_status(
 
 
 def is_unavailable(status: int, retry_after: float | None) -> bool:
-    """Returns True if the service itself says that it takes no calls at present, and for how long. 0 s asks for a call at once."""
+    """Returns True if the service itself says that it takes no calls at present, and for how long. 0 s asks for a call immediately."""
     return status in (TOO_MANY_REQUESTS, SERVICE_UNAVAILABLE) and retry_after is not None and retry_after > 0
 
 
 def check_meanings(meanings: Mapping[int, str]) -> dict[int, Meaning]:
     """Return the meanings that a client was given, checked.
 
-    Raises: InvalidInput - a status that is no number from 100 to 599, or an unknown meaning.
+    Raises: InvalidInput - a status that is not a number from 100 to 599, or an unknown meaning.
     """
     checked = {}
     for status, meaning in meanings.items():

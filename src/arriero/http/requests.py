@@ -1,7 +1,7 @@
 """Requests of one call within a try, and the meaning of their errors and answers.
 
 One call may send several requests: redirects that are followed, and what an auth flow sends. A try may make several calls.
-"Surely did not happen" is said only if it is true of all of them. The rule is in ``confirm_not_happened``.
+"Definitely did not happen" is said only if it is true of all of them. The rule is in ``confirm_not_happened``.
 
 A request is noted by an event hook of httpx2, right before the transport gets it. So it does not matter who built it.
 """
@@ -110,7 +110,7 @@ class ClientCall:
         self._sent.append(SentRequest(request, token))
 
     def note_answer(self, response: httpx2.Response) -> None:
-        """Note the answer to the last request. It is taken back if it surely did not happen."""
+        """Note the answer to the last request. It is taken back if it definitely did not happen."""
         if not self._sent:
             return
         last = self._sent[-1]
@@ -177,7 +177,7 @@ class ClientCall:
 
 
 def confirm_not_happened(step_try: StepTry, error: Transient | Permanent) -> StepError:
-    """Return an error that says "surely did not happen", if that is true of all that the try has sent; else InDoubt."""
+    """Return an error that says "definitely did not happen", if that is true of all that the try has sent; else InDoubt."""
     other = step_try.find_request()
     if other is not None:
         text = f"{error.message}; but {other} of the same try may have happened"

@@ -140,7 +140,7 @@ def idempotent(connection: Any, key: str, *, request: Any) -> IdempotentCall:
     """Do the work of a call once for each key, in the transaction that is open on ``connection``; nothing is committed here.
 
     Use it as ``with idempotent(...) as call``. If ``call.is_new``, do the work with the same connection and end with
-    ``call.keep(answer)``. ``call.answer`` is the answer of the first call. Only one of several calls under a key at once does
+    ``call.keep(answer)``. ``call.answer`` is the answer of the first call. Only one of several concurrent calls under a key does
     the work: the others wait for it on PostgreSQL, and on SQLite as long as the connection waits for the write lock. If the
     block raises, its work is rolled back, and the next call under the key is a new one.
 
@@ -158,7 +158,7 @@ def idempotent(connection: Any, key: str, *, request: Any) -> IdempotentCall:
 def bar_key(connection: Any, key: str) -> Any:
     """Bar a key in the transaction that is open on ``connection``: no call under it has an effect from the commit on.
 
-    For an undo: it may come before the call that it undoes. A call of the key that is under way is waited for.
+    For an undo: it may come before the call that it undoes. A call of the key that is running is waited for.
 
     Returns: BarredKey - whether a call had happened, and its answer, also if the key was barred before; to be awaited if the
     connection is async.
@@ -171,10 +171,10 @@ def bar_key(connection: Any, key: str) -> Any:
 def drop_keys(connection: Any, *, older_than: timedelta) -> Any:
     """Forget the keys that were answered or barred longer ago than that. A call under a forgotten key is a new one.
 
-    Keep them as long as a call may be repeated: in arriero as long as a person may resubmit a task.
+    Keep them as long as a call may be repeated: in arriero as long as an operator may resubmit a task.
 
     Returns: how many; to be awaited if the connection is async.
-    Raises: InvalidInput - the connection cannot be used, or ``older_than`` is no timedelta above 0.
+    Raises: InvalidInput - the connection cannot be used, or ``older_than`` is not a timedelta above 0.
     """
     if not isinstance(older_than, timedelta) or older_than <= timedelta():
         raise InvalidInput(f"drop_keys: older_than is {older_than!r}; give a timedelta above 0")

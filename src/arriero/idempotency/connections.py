@@ -19,7 +19,7 @@ SAVEPOINT_SQL = {
 }
 # PostgreSQL: serialization failure, deadlock, a lock that was not to be had in time.
 CONFLICTS = ("40001", "40P01", "55P03")
-CREATED_BY_ANOTHER = ("23505", "42P07", "42710")  # two transactions created the table, and its type, at once
+CREATED_BY_ANOTHER = ("23505", "42P07", "42710")  # two transactions created the table, and its type, at the same time
 NO_TABLE, NO_RIGHT, READ_ONLY, FAILED_BEFORE = "42P01", "42501", "25006", "25P02"
 KINDS = "a sqlite3.Connection, one of psycopg, a SQLAlchemy session or connection, or Django's connection"
 NO_TRANSACTION = "idempotent: the connection commits each statement; {remedy}"
@@ -287,7 +287,7 @@ def is_missing_table(error: BaseException) -> bool:
 
 
 def translate(error: BaseException, command: NamedStatement | Savepoint | None) -> BaseException:
-    """Say what an error means for the caller; one that is no matter of the key stays as it is."""
+    """Say what an error means for the caller; one that is not a matter of the key stays as it is."""
     driver_error = _find_driver_error(error)
     state = read_sqlstate(driver_error)
     is_creating = isinstance(command, NamedStatement) and command.name == "create_table"

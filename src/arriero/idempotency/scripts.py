@@ -5,7 +5,7 @@ serves sync and async connections.
 
 The key's row is inserted first. On PostgreSQL this waits for another transaction that has the key; on SQLite it takes the
 write lock. Only the primary key decides who is first. All work for a new key is inside of a savepoint: if the caller's block
-fails, its effect and the row are gone, even if the caller then commits the rest.
+fails, its effect and the row no longer exist, even if the caller then commits the rest.
 """
 
 import hashlib
@@ -65,7 +65,7 @@ class BarredKey(NamedTuple):
 
 
 def check_key(key: object) -> str:
-    """Raises InvalidInput: it is no text of 1 to 255 characters that every database can keep."""
+    """Raises InvalidInput: it is not a text of 1 to 255 characters that every database can keep."""
     if not isinstance(key, str) or not 1 <= len(key) <= KEY_LENGTH_MAX or "\0" in key or not key.isprintable():
         raise InvalidInput(
             f"idempotency key: {key!r} is none; give the text of the header Idempotency-Key, 1 to {KEY_LENGTH_MAX} characters"

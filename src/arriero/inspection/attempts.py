@@ -1,7 +1,7 @@
 """Recent attempts and steps that are tried again: the facts that ``explain.outages`` judges.
 
-They come from two places. Rows of steps tell what is tried again now, however long ago its last attempt failed. The end
-of the history tells when attempts failed and succeeded: a step's row keeps only the last failure, and no index holds
+They come from two places. Rows of steps say what is tried again now, however long ago its last attempt failed. The end
+of the history says when attempts failed and succeeded: a step's row keeps only the last failure, and no index holds
 when a step finished. Both are read as far as a limit goes, so the question stays cheap on a large store.
 """
 
@@ -27,7 +27,7 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
         failure_count: attempts that failed, one after the other.
         failure: of the last one that failed.
         is_running: an attempt runs now.
-        next_at: when the next attempt may begin; None while one runs, or while a person keeps the task paused.
+        next_at: when the next attempt may begin; None while one runs, or while an operator keeps the task paused.
     """
 
     agent: str
@@ -47,7 +47,7 @@ class Requests(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         due: requests that may be taken now, and ``oldest_at`` since when the oldest may.
         later: requests whose time has not come: each waits for its next attempt.
-        running: attempts under way.
+        running: running attempts.
     """
 
     agent: str
@@ -93,7 +93,7 @@ class RecordedEnd(msgspec.Struct, frozen=True):
 
 
 class _PossibleEnd(msgspec.Struct):
-    """Part of an event that tells of an attempt's end; it also reads events that a later release has extended."""
+    """Part of an event that reports an attempt's end; it also reads events that a later release has extended."""
 
     type: str
     step: Any = None
@@ -116,7 +116,7 @@ def read_attempt_ends(commits: Iterable[tuple[int, Instant, str]]) -> list[Recor
 
     Args:
         commits: task_no, instant and events (JSON text) of each. One whose events cannot be read is left out:
-            ``arriero check`` tells of it.
+            ``arriero check`` reports it.
     """
     found: list[RecordedEnd] = []
     for task_no, at, events in commits:
@@ -139,7 +139,7 @@ def _convert_failure(failure: object) -> StepFailure:
 
 
 def resolve_agents(ends: Iterable[RecordedEnd], agents: Mapping[int, str]) -> tuple[AttemptEnd, ...]:
-    """Add the Agents of their steps to ends. ``agents``: by step_no; an end of a step that is gone is left out."""
+    """Add the Agents of their steps to ends. ``agents``: by step_no; an end of a step that no longer exists is left out."""
     return tuple(
         AttemptEnd(at=end.at, agent=agents[end.step_no], task_no=end.task_no, failure=end.failure)
         for end in ends

@@ -30,7 +30,7 @@ class AgentLoad(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         due: requests that may be taken now; ``oldest_at``: since when the oldest may.
         later: requests whose time has not come.
-        running: attempts under way.
+        running: running attempts.
     """
 
     app: str
@@ -50,21 +50,21 @@ class AgentMeasurements(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of what waits, as of one moment. Each count stops at ``store.contract.COUNTED_MAX``: so many, or more.
+    """Counts of what waits, as of one moment. Each count stops at ``store.contract.COUNTED_MAX``: that many, or more.
 
     They are read from indexes that hold only what is not finished, so ended tasks cost nothing.
 
     Attributes:
         held: tasks that a process holds.
-        due: free tasks that may go on now; ``oldest_due_at``: since when the oldest may.
-        later: free tasks that may not go on before an instant that has not come.
+        due: free tasks that may continue now; ``oldest_due_at``: since when the oldest may.
+        later: free tasks that may not continue before an instant that has not come.
         in_convoy: tasks that wait for their turn.
-        error: tasks that wait for a person.
-        convoys_stopped, convoys_in_gap, convoys_parked: convoys that stand still.
+        error: tasks that wait for an operator.
+        convoys_stopped, convoys_in_gap, convoys_parked: convoys that are blocked.
         alerts: open alerts.
         statuses: status messages that nobody acknowledged; ``oldest_status_at``: since when the oldest is there.
         schedules_due: schedules that the leader should have looked at; ``oldest_schedule_at``: since when.
-        leases: leases that somebody holds, with that of the Supervisors.
+        leases: leases that a caller holds, with that of the Supervisors.
     """
 
     now: Instant
@@ -139,7 +139,7 @@ class OpenTransaction(msgspec.Struct, frozen=True, kw_only=True):
         pid: of the server's process; None: it is prepared for two-phase commit, and nobody's.
         name: of a prepared one.
         since: when it began; None: this user may not see it.
-        state: as pg_stat_activity tells it.
+        state: as pg_stat_activity shows it.
         locks: on arriero's tables, "task (RowExclusiveLock)".
         blocks: how many sessions wait for it.
         held: how many transactions began since the oldest one that it may still see; None: it holds back none.
@@ -167,7 +167,7 @@ class ReplicationSlot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standby(msgspec.Struct, frozen=True, kw_only=True):
-    """A standby that is connected. ``sync``: as pg_stat_replication tells it, empty when this user may not see it."""
+    """A standby that is connected. ``sync``: as pg_stat_replication shows it, empty when this user may not see it."""
 
     name: str
     sync: str
@@ -182,9 +182,9 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
         schema, schema_known: numbers of the last migration: on the server, and of this release.
         synchronous_commit: as this user gets it, before arriero raises it for its own transactions.
         standby_names: of those that commits wait for, as the server's setting has it.
-        connections, connections_max: taken, and for users that are no superuser.
+        connections, connections_max: taken, and for users that are not superuser.
         clock_ahead: seconds by which the server's clock is ahead of this machine's; ``payloads.round_trip``: how exactly.
-        listening: what became of a wake-up that was told; ``listening_error``: why it could not be.
+        listening: what became of a wake-up that was reported; ``listening_error``: why it could not be.
         autovacuum: whether the server vacuums and counts by itself.
     """
 

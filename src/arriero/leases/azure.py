@@ -1,21 +1,21 @@
 """Leases on Azure Blob: the lease of a blob that is named after it, and the term in the blob's metadata.
 
 **The grant.** A contender takes the blob's lease, reads the metadata, and writes the term after the last one with its lease
-id. Only then it has a grant. The service refuses such a write once that lease id does not hold the lease any more, and a
-write without a lease id while somebody holds it. So between the reading and the writing nobody else can have written a term.
+id. Only then it has a grant. The service refuses such a write once that lease id does not hold the lease any longer, and a
+write without a lease id while a caller holds it. So between the reading and the writing nobody else can have written a term.
 
 If the contender dies,
 
 - before the lease is taken: nothing has happened;
 - after the lease was taken, before the term is written: no grant was given. The lease lapses, and the next one reads the
-  old term. A lease without an end must be broken by a person. Meanwhile ``inspect`` names the earlier holder;
+  old term. A lease without an end must be broken by an operator. Meanwhile ``inspect`` names the earlier holder;
 - after the term is written, before anybody knows: that term was never used. The next one gets a larger term;
-- while the write is on its way: the service refuses it if it comes after the lease has lapsed or is another's.
+- while the write is in transit: the service refuses it if it comes after the lease has lapsed or is another's.
 
 If an answer is lost, the same contender asks again with the same lease id. The service then grants again what this id holds.
 So a lost answer costs a term and no waiting. ``withdraw`` gives back a lease of which nobody knows if it was granted.
 
-The client is the asynchronous one, because a renewal that is cut off must end at once, and a thread cannot be cancelled.
+The client is the asynchronous one, because a renewal that is cut off must end immediately and a thread cannot be cancelled.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ CREATION_ROUNDS = 3  # the blob may be missing, then its container
 
 
 class AzureBlobLease(Lease):
-    """A lease on the blob ``name`` in a container of Azure Blob. Container and blob are made when somebody asks for the lease.
+    """A lease on the blob ``name`` in a container of Azure Blob. Container and blob are made when a caller asks for the lease.
 
     Args:
         url: of the container: https://ACCOUNT.blob.core.windows.net/CONTAINER, with or without ``azure+``.
@@ -110,7 +110,7 @@ class AzureBlobLease(Lease):
             service = BlobServiceClient(
                 self._container.account_url,
                 credential=credential,
-                retry_total=0,  # the keeper tries again; the SDK would go on for minutes
+                retry_total=0,  # the keeper tries again; the SDK would continue for minutes
                 connection_timeout=REQUEST_SECONDS_MAX,
                 read_timeout=REQUEST_SECONDS_MAX,
             )
@@ -175,7 +175,7 @@ class AzureBlobConnection(LeaseConnection):
         if isinstance(answer, AzureAnswer):
             raise self._build_nobody_error()
         if at_once:
-            # Nobody may write without a lease id while somebody holds the lease: its next holder, if there is one already,
+            # Nobody may write without a lease id while a caller holds the lease: its next holder, if there is one already,
             # and a holder whose lease is only being broken. Then who broke it is not kept.
             metadata = write_break(before.metadata or {}, actor, reason)
             expected = (AzureAnswer.TAKEN, AzureAnswer.LOST, AzureAnswer.CHANGED, AzureAnswer.NO_BLOB)
@@ -242,7 +242,7 @@ class AzureBlobConnection(LeaseConnection):
     async def _ask(self, request: Awaitable[T], *expected: AzureAnswer) -> T | AzureAnswer:
         """Make a request. Returns what it gives, or one of the answers that the caller expects.
 
-        The SDK's own messages are not shown: they may tell parts of what was signed.
+        The SDK's own messages are not shown: they may say parts of what was signed.
         """
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX):

@@ -23,7 +23,7 @@ INFINITE = -1  # the service's own word for a lease without an end
 NAME_LENGTH_MAX = 1024
 NAME_PARTS_MAX = 254
 ACTOR_LENGTH_MAX = 100
-REASON_LENGTH_MAX = 400  # metadata has 8 KB in all, and percent-encoding makes up to 12 bytes of a character
+REASON_LENGTH_MAX = 400  # metadata has 8 KB in all, and percent-encoding runs late to 12 bytes of a character
 _CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}")
 
 TERM = "arriero_term"
@@ -37,8 +37,8 @@ class AzureAnswer(StrEnum):
     """Meaning of an unsuccessful answer for a lease."""
 
     TAKEN = "taken"  # another one holds the lease, or it is being broken
-    LOST = "lost"  # this lease id does not hold the lease any more
-    CHANGED = "changed"  # somebody has written the blob since it was read
+    LOST = "lost"  # this lease id does not hold the lease any longer
+    CHANGED = "changed"  # a caller has written the blob since it was read
     NO_BLOB = "no blob"
     NO_CONTAINER = "no container"
     EXISTS = "exists"  # the blob or container to create is there
@@ -75,7 +75,7 @@ MEANINGS: dict[tuple[int, str], AzureAnswer] = {
 
 
 def judge_answer(status: int, code: str) -> AzureAnswer:
-    """Returns what an answer that is no success means.
+    """Returns what an answer that is not a success means.
 
     Args:
         status: of HTTP; 0: there was no answer.
@@ -96,7 +96,7 @@ class AzureContainer(msgspec.Struct, frozen=True):
 
     Args:
         account_url: of the Blob service, without credentials.
-        account: name of the storage account; empty: the host, a domain of your own, does not tell.
+        account: name of the storage account; empty: the host, your own domain, does not say.
     """
 
     account_url: str
@@ -211,7 +211,7 @@ def choose_duration(duration: float | None) -> int:
 
 # --- metadata: texts of ASCII under names that are identifiers
 def read_term(metadata: Mapping[str, str], place: str) -> int:
-    """Read the last term; 0: there was none. Raises LeaseRefused - somebody has damaged it."""
+    """Read the last term; 0: there was none. Raises LeaseRefused - an operator has damaged it."""
     text = metadata.get(TERM, "0")
     if not (text.isascii() and text.isdigit()):
         raise LeaseRefused(
@@ -228,7 +228,7 @@ def write_grant(metadata: Mapping[str, str], holder: str, term: int, duration: f
 
 
 def write_break(metadata: Mapping[str, str], actor: str, reason: str) -> dict[str, str]:
-    """The metadata after a person has broken the lease."""
+    """The metadata after an operator has broken the lease."""
     return dict(metadata) | {
         BROKEN_BY: quote(actor[:REASON_LENGTH_MAX]),
         BROKEN_REASON: quote(reason)[: 3 * REASON_LENGTH_MAX],

@@ -1,11 +1,11 @@
 """The seam between the mutex and the providers of leases.
 
 A ``Lease`` says which lease is meant: a provider, a place and a name. It opens no connection. A ``LeaseConnection`` is open
-and belongs to one event loop: the mutex renews on a loop of its own. One suite of tests (``tests/leases``) runs against
+and belongs to one event loop: the mutex renews on a separate loop. One suite of tests (``tests/leases``) runs against
 every provider.
 
 Each grant has a **term**, a whole number that grows with each new holder and never falls. It is the fencing token of
-guarded writes: whoever keeps the largest term that it has seen can refuse the writes of an earlier leader.
+guarded writes: the one who keeps the largest term that it has seen can refuse the writes of an earlier leader.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import msgspec
 
 from ..errors import InvalidInput
 
-WATCH_SECONDS = 1.0  # between two looks at a lease whose provider tells of no change
+WATCH_SECONDS = 1.0  # between two looks at a lease whose provider reports no change
 
 
 class DurationRange(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
         duration: seconds; None: it has no end, or the provider does not say.
         seconds_left: until it lapses unless it is renewed; None: the provider does not say.
         since: when the holder got it; None: the provider does not say.
-        broken_by, broken_reason: a person has broken the lease, and it waits for its next holder.
+        broken_by, broken_reason: an operator has broken the lease, and it waits for its next holder.
     """
 
     name: str
@@ -73,7 +73,7 @@ class LeaseSignal(StrEnum):
     """Message of a provider to the holder of a lease."""
 
     SUSPENDED = "suspended"  # the connection is interrupted: no trust, until a renewal succeeds
-    LOST = "lost"  # the lease is gone
+    LOST = "lost"  # the lease no longer exists
 
 
 class LeaseConnection(ABC):
@@ -111,11 +111,11 @@ class LeaseConnection(ABC):
         """
 
     async def wait_for_change(self, seconds: float) -> None:
-        """Wait until the lease may have changed, at most so many seconds."""
+        """Wait until the lease may have changed, at most that many seconds."""
         await asyncio.sleep(seconds)
 
     async def wait_for_signal(self, grant: LeaseGrant) -> LeaseSignal:
-        """Wait until the provider tells something about a lease that is held. Many tell nothing, and this never returns."""
+        """Wait until the provider says something about a lease that is held. Many say nothing, and this never returns."""
         await asyncio.Event().wait()
         raise AssertionError("nobody sets this event")
 
@@ -150,7 +150,7 @@ class Lease(ABC):
         return self
 
     def is_outage(self, error: BaseException) -> bool:
-        """Returns True if work failed because the server of this lease was away, which is no fault of the work."""
+        """Returns True if work failed because the server of this lease was away, which is not a fault of the work."""
         return False
 
     @asynccontextmanager

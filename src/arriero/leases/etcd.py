@@ -7,7 +7,7 @@ Three keys stand below ``PREFIX/NAME/``:
 - ``last-holder``: who got the lease last. The same transaction writes it, so its revision is the last term.
 - ``broken``: who broke the lease, why, and in which term. The next holder deletes it.
 
-A renewal asks twice: it keeps etcd's lease alive, then reads the keys. The first alone would not see that a person broke the
+A renewal asks twice: it keeps etcd's lease alive, then reads the keys. The first alone would not see that an operator broke the
 lease. Both answers must come from one term of etcd's own leader: a former leader, which does not know that it is one, may
 keep a lease alive that the present leader lets lapse.
 """
@@ -57,7 +57,7 @@ class EtcdBreak(msgspec.Struct):
 
 
 class EtcdState(msgspec.Struct, frozen=True):
-    """A lease as the keys tell it, at one revision.
+    """A lease as the keys say it, at one revision.
 
     Args:
         term: of the holder, or of the last one.
@@ -78,7 +78,7 @@ class EtcdState(msgspec.Struct, frozen=True):
 
 
 class EtcdLease(Lease):
-    """A lease in etcd 3.4 or later. A duration that is no whole number of seconds is rounded up.
+    """A lease in etcd 3.4 or later. A duration that is not a whole number of seconds is rounded up.
 
     Args:
         endpoints: URLs of the members, as ``http://host:2379``; one text may name several, with commas.
@@ -86,7 +86,7 @@ class EtcdLease(Lease):
         prefix: of the keys.
         user, password: where etcd asks for them.
         verify: as httpx2 takes it, for https: True, or a context with authorities or a certificate of the client's own.
-    Raises: InvalidInput - an endpoint is no such URL; LeaseRefused - the name is no fit one.
+    Raises: InvalidInput - an endpoint is not such a URL; LeaseRefused - the name is not a fit one.
     """
 
     provider = "etcd"
@@ -228,7 +228,7 @@ class EtcdConnection(LeaseConnection):
                 f"lease {self._name!r}: its holder changed while it was about to be broken; look at it again"
             )
         if at_once:
-            with suppress(ArrieroError):  # etcd's lease has no key any more, and lapses by itself
+            with suppress(ArrieroError):  # etcd's lease has no key any longer, and lapses by itself
                 await self._revoke(state.lease)
         return await self.inspect()
 
@@ -349,7 +349,7 @@ class EtcdConnection(LeaseConnection):
             self._watching = asyncio.get_running_loop().create_task(self._follow(self._revision + 1))
 
     async def _follow(self, revision: int) -> None:
-        """Follow a watch to its end. After it there is a pause, so that one that ends at once is not asked for in a loop."""
+        """Follow a watch to its end. After it there is a pause, so that one that ends immediately is not asked for in a loop."""
         watch = {
             "key": self._folder.encode(),
             "range_end": (self._folder[:-1] + "0").encode(),
@@ -361,7 +361,7 @@ class EtcdConnection(LeaseConnection):
 
 
 def build_etcd_view(name: str, state: EtcdState, lifetime: EtcdLifetime) -> LeaseView:
-    """Build the view of a lease. etcd does not tell since when it is held."""
+    """Build the view of a lease. etcd does not say since when it is held."""
     broken = state.broken or EtcdBreak(0, "", "")
     is_held = bool(state.holder)
     return LeaseView(

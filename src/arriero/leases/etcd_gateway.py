@@ -17,7 +17,7 @@ except ImportError as missing:
 # Codes of gRPC that the gateway passes on.
 INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE, UNAUTHENTICATED = 3, 5, 7, 9, 11, 16
 REFUSALS = (INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE, UNAUTHENTICATED)
-CLOSE_SECONDS_MAX = 1.0  # that a request under way may still take
+CLOSE_SECONDS_MAX = 1.0  # that a request running may still take
 T = TypeVar("T")
 
 
@@ -73,7 +73,7 @@ class EtcdToken(msgspec.Struct):
 
 
 class EtcdFailure(msgspec.Struct):
-    """Answer that tells an error: in a stream below ``error``, with its code as ``grpc_code``; else beside it."""
+    """Answer that shows an error: in a stream below ``error``, with its code as ``grpc_code``; else beside it."""
 
     code: int = 0
     message: str = ""
@@ -107,7 +107,7 @@ class EtcdGateway:
         self._client = httpx2.AsyncClient(verify=verify if is_encrypted else False, trust_env=False, timeout=None)
 
     async def call(self, path: str, body: dict[str, Any], answer: type[T], seconds: float) -> T:
-        """Ask; a lost token is asked for anew. Raises LeaseUnavailable, LeaseRefused, EtcdRefusal."""
+        """Ask; a lost token is asked for again. Raises LeaseUnavailable, LeaseRefused, EtcdRefusal."""
         if self._credentials[0] and not self._token:
             await self._log_in(seconds)
         try:
@@ -122,7 +122,7 @@ class EtcdGateway:
             raise build_error(refusal) from None
 
     async def follow(self, body: dict[str, Any], on_event: "asyncio.Event") -> None:
-        """Set the event for each change that a watch tells, until the stream ends. Raises LeaseUnavailable."""
+        """Set the event for each change that a watch says, until the stream ends. Raises LeaseUnavailable."""
         request = self._build_request("watch", msgspec.json.encode(body))
         try:
             response = await asyncio.shield(self._send(request, stream=True))
@@ -136,7 +136,7 @@ class EtcdGateway:
             raise LeaseUnavailable(f"etcd: {error or type(error).__name__}") from error
 
     async def close(self) -> None:
-        """Close all connections, when the requests under way have ended."""
+        """Close all connections, when the requests running have ended."""
         if self._sending:
             _, unanswered = await asyncio.wait(self._sending, timeout=CLOSE_SECONDS_MAX)
             for sending in unanswered:
@@ -146,9 +146,9 @@ class EtcdGateway:
         await self._client.aclose()
 
     def _send(self, request: httpx2.Request, *, stream: bool = False) -> "asyncio.Task[httpx2.Response]":
-        """Send a request in a task of its own.
+        """Send a request in a separate task.
 
-        Who waits for it may be cancelled at any time. The request then goes on until ``close``: a connection whose opening is
+        Who waits for it may be cancelled at any time. The request then continues until ``close``: a connection whose opening is
         cancelled at the wrong moment is never closed.
         """
         sending = asyncio.get_running_loop().create_task(self._client.send(request, stream=stream))
@@ -163,7 +163,7 @@ class EtcdGateway:
         try:
             answer = await self._ask("auth/authenticate", {"name": user, "password": password}, EtcdToken, seconds)
         except EtcdRefusal as refusal:
-            if "not enabled" in str(refusal):  # etcd's own clients go on without a token, too
+            if "not enabled" in str(refusal):  # etcd's own clients continue without a token, too
                 return
             raise LeaseRefused(f"etcd refused the login of user {user!r}: {refusal}") from None
         self._token = answer.token
@@ -187,7 +187,7 @@ class EtcdGateway:
                 failure = f"etcd at {endpoint}: {error or type(error).__name__}"
             except LeaseUnavailable as error:
                 failure = str(error)
-            self._endpoints.append(self._endpoints.pop(0))  # whoever answered last is asked first
+            self._endpoints.append(self._endpoints.pop(0))  # the one who answered last is asked first
         raise LeaseUnavailable(failure)
 
     def _build_request(self, path: str, content: bytes) -> httpx2.Request:
@@ -196,7 +196,7 @@ class EtcdGateway:
 
 
 def read_answer(response: httpx2.Response, answer: type[T], endpoint: str) -> T:
-    """Read an answer of the gateway. Raises EtcdRefusal, LeaseUnavailable, LeaseRefused - this is no such gateway."""
+    """Read an answer of the gateway. Raises EtcdRefusal, LeaseUnavailable, LeaseRefused - this is not such a gateway."""
     content = response.content.partition(b"Grpc-Trailer")[0]  # etcd 3.4 writes one behind an error
     try:
         failure = msgspec.json.decode(content, type=EtcdFailure)
@@ -221,5 +221,5 @@ def is_token_old(refusal: EtcdRefusal) -> bool:
 
 
 def build_error(refusal: EtcdRefusal) -> Exception:
-    """Build LeaseRefused for what a person must change. What the caller of a request understands stays as it is."""
+    """Build LeaseRefused for what an operator must change. What the caller of a request understands stays as it is."""
     return refusal if refusal.code in (NOT_FOUND, FAILED_PRECONDITION) else LeaseRefused(f"etcd refused it: {refusal}")

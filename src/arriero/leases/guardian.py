@@ -7,7 +7,7 @@ this process watches instead: it starts the program and reads lines from the pip
 - ``stop SECONDS``: stop the program now; it has so long to end by itself.
 
 When the trust ends, and when the pipe is closed, the program gets SIGTERM, and SIGKILL after MARGIN seconds. The margin is that
-of the lease, so the program is gone when the lease lapses. Signals go to the whole process group, which is this process's.
+of the lease, so the program has ended when the lease lapses. Signals go to the whole process group, which is this process's.
 
 This process may be killed, too, together with ``arriero lead`` (``pkill -9 -f arriero``). So on Linux the kernel kills the program
 when this process dies. Processes that the program has started are not killed then, nor is a program with the setuid bit. Other
@@ -38,7 +38,7 @@ class Guardian:
         self._margin = margin
         self._program = program
         self._trusted_until = trusted_until
-        self._kill_at: float | None = None  # once the program was told to stop
+        self._kill_at: float | None = None  # once the program was asked to stop
         self._unread = b""
         self._is_open = True
 

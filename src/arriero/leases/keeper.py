@@ -159,7 +159,7 @@ class LeaseKeeper:
     async def _wait_for_renewal(
         self, connection: LeaseConnection, signals: "asyncio.Task[LeaseSignal]", *, is_answered: bool
     ) -> "asyncio.Task[LeaseSignal]":
-        """Wait until the next renewal is due, or the provider tells something. Returns the task that waits for the next signal."""
+        """Wait until the next renewal is due, or the provider says something. Returns the task that waits for the next signal."""
         assert self.belief is not None and self.grant is not None
         seconds = compute_next_renewal(self.belief, self.settings, self.clock.monotonic(), is_answered=is_answered)
         pause = asyncio.get_running_loop().create_task(self.clock.sleep(seconds))
@@ -213,7 +213,7 @@ class LeaseKeeper:
         """Give the lease back, or leave the queue; then close.
 
         A lease that could not be renewed is left alone for its margin: the work may still be about to stop, and to close the
-        connection gives some leases away at once. Work that has stopped cancels this wait.
+        connection gives some leases away immediately. Work that has stopped cancels this wait.
         """
         try:
             if self.end in (LeadershipEnd.UNRENEWED, LeadershipEnd.HUNG) and self.belief is not None:

@@ -58,7 +58,7 @@ class Leadership:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds for which the lease may be trusted if no renewal succeeds any more; 0: it is lost."""
+        """Seconds for which the lease may be trusted if no renewal succeeds any longer; 0: it is lost."""
         return self._keeper.get_seconds_left()
 
     @property
@@ -72,7 +72,7 @@ class Leadership:
 
     @property
     def why_lost(self) -> str:
-        """Reason for the end of the term, in words; empty while it goes on."""
+        """Reason for the end of the term, in words; empty while it continues."""
         return "" if self._keeper.end is None else END_TEXTS[self._keeper.end]
 
     def beat(self) -> None:
@@ -93,8 +93,8 @@ T = TypeVar("T")
 Work = Callable[[Leadership], Awaitable[T]] | Callable[[Leadership], T]
 OnElected = Callable[[Leadership], Any]
 OnLost = Callable[[Leadership, str], Any]
-STOP_WARNING_SECONDS = 10.0  # after a loss, until a person is told that the work has not stopped
-THREADS = 64  # of plain functions at once, over all mutexes of an App
+STOP_WARNING_SECONDS = 10.0  # after a loss, until an operator is informed that the work has not stopped
+THREADS = 64  # of plain functions at a time, over all mutexes of an App
 
 
 class DistributedMutex:
@@ -104,7 +104,7 @@ class DistributedMutex:
         lease: which one; ``app.mutex`` takes the App's store, ``open_lease`` a URL.
         duration: of the lease, seconds or timedelta; None: it has no end, where the provider has such leases. A holder
             that died is replaced after this time; a renewal leaves after each 2/7 of it.
-        progress_within: the work must call ``leadership.beat()`` at least so often; else renewal stops and another
+        progress_within: the work must call ``leadership.beat()`` at least that often; else renewal stops and another
             contender takes over. None: a leader that hangs, but whose process lives, stays the leader.
         on_elected, on_lost: called on the event loop with the Leadership, plain or async; ``on_lost`` also with the
             reason. What they raise is logged. ``on_lost`` is not called when the lease was given back.
@@ -133,8 +133,8 @@ class DistributedMutex:
         self._ports: Ports = SystemPorts() if ports is None else ports
         self._close_ports = self._ports.close if ports is None and isinstance(self._ports, SystemPorts) else _do_nothing
         self.has_looked = asyncio.Event()  # set once a look did not bring the lease
-        self._stopping: asyncio.Event | None = None  # of the run under way
-        self._loop: asyncio.AbstractEventLoop | None = None  # of the run under way
+        self._stopping: asyncio.Event | None = None  # of the run running
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the run running
 
     @property
     def name(self) -> str:
@@ -191,7 +191,7 @@ class DistributedMutex:
             self._close_ports()
 
     async def notify_elected(self, leadership: Leadership) -> None:
-        """Tell of an election."""
+        """Report an election."""
         logger.info("lease %s: this process leads under term %d", leadership.name, leadership.term)
         if self._on_elected is not None:
             await _call(self._on_elected, leadership)
@@ -206,14 +206,14 @@ class DistributedMutex:
         )
 
     async def notify_lost(self, leadership: Leadership, end: LeadershipEnd) -> None:
-        """Tell of a loss."""
+        """Report a loss."""
         logger.warning("lease %s, term %d is lost: %s", leadership.name, leadership.term, END_TEXTS[end])
         if self._on_lost is not None:
             await _call(self._on_lost, leadership, END_TEXTS[end])
 
 
 def _is_async(work: Any) -> bool:
-    """Returns True if a call gives an awaitable at once; then it needs no thread."""
+    """Returns True if a call gives an awaitable immediately; then it needs no thread."""
     return inspect.iscoroutinefunction(work) or inspect.iscoroutinefunction(type(work).__call__)
 
 
@@ -298,7 +298,7 @@ class _Term:
         try:
             result = await asyncio.shield(running)
         except asyncio.CancelledError:
-            result = await running  # a thread cannot be cancelled: this is told to stop, and waits for it
+            result = await running  # a thread cannot be cancelled: this is asked to stop, and waits for it
         return await result if inspect.isawaitable(result) else result
 
     async def _stop_work(self, working: "asyncio.Task[Any]", leadership: Leadership) -> None:
@@ -327,7 +327,7 @@ class _Term:
         self._set(self._ended)
 
     def _set(self, event: asyncio.Event) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any longer
             self._loop.call_soon_threadsafe(event.set)
 
 

@@ -2,12 +2,12 @@
 
 Every write names the revision of the key that it replaces, so of two that write one is refused. The term is the revision of
 the record that took the lease. Revisions number all writes of the bucket: they grow over expiry, deletion and purging, and
-begin again at 1 only in a bucket that was deleted and made anew.
+begin again at 1 only in a bucket that was deleted and made again.
 
 The server expires the record (a TTL for each message, from 2.11 on) by its own clock, at the earliest after the duration.
 A record without a holder does not expire: it keeps the last term, and who has broken the lease.
 
-If an answer is lost, nobody knows if a record was written. So whoever finds a record of its own goes on with it: ``acquire``
+If an answer is lost, nobody knows if a record was written. So the one who finds a record of its own continues with it: ``acquire``
 adopts it and renews it, ``renew`` learns its revision, ``withdraw`` gives it back.
 """
 
@@ -142,7 +142,7 @@ class NatsLeaseConnection(LeaseConnection):
         raise LeaseUnavailable(f"{self._place}: the lease changes faster than it can be broken; try again")
 
     async def wait_for_change(self, seconds: float) -> None:
-        """A write wakes it at once. The server tells nobody that a record has expired, so look again after the time."""
+        """A write wakes it immediately. The server reports to nobody that a record has expired, so look again after the time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stream.changed.wait()
@@ -173,7 +173,7 @@ class NatsLeaseConnection(LeaseConnection):
         message = await self._stream.read(self._subject)
         if message is None:
             return NatsEntry()
-        if not message.data:  # a person has deleted the key
+        if not message.data:  # an operator has deleted the key
             return NatsEntry(message.seq)
         try:
             return NatsEntry(message.seq, msgspec.json.decode(message.data, type=NatsRecord))

@@ -33,7 +33,7 @@ _BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
 class NatsStream:
     """The stream under a bucket. After a failure the next request opens a new connection, perhaps to another server.
 
-    The client's own reconnection is off: it keeps requests and sends them when nobody waits for them any more.
+    The client's own reconnection is off: it keeps requests and sends them when nobody waits for them any longer.
 
     Attributes:
         changed: is set by each write of the subject.

@@ -21,7 +21,7 @@ TELL_SECONDS_MAX = 1.0  # between two lines to the guardian; a renewal is known 
 
 
 class Readiness:
-    """Tells the surroundings whether this process leads.
+    """Says the surroundings whether this process leads.
 
     Args:
         ready_file: exists while this process leads, with the term in it; None: there is none.
@@ -63,7 +63,7 @@ class LedProgram:
         command: the program and its arguments.
         lease: name of the lease, for the program's environment.
         duration: of the lease in seconds.
-        grace: seconds that the program has to end by itself when this process was told to stop; the lease is kept
+        grace: seconds that the program has to end by itself when this process was asked to stop; the lease is kept
             meanwhile. When the lease is lost it has the margin of the lease.
 
     The program finds ``ARRIERO_LEASE``, ``ARRIERO_TERM`` and ``ARRIERO_HOLDER`` in its environment.

@@ -31,7 +31,7 @@ class StoreLease(Lease):
         name: of the lease, 1 to 255 characters.
         is_shared: the store is open as long as the lease is used, and others use it as well; else each connection
             opens the store that it is given, and closes it.
-    Raises InvalidInput - the name is no fit one, or is the Supervisors'.
+    Raises InvalidInput - the name is not a fit one, or is the Supervisors'.
     """
 
     provider = "store"
@@ -103,7 +103,7 @@ class StoreLeaseConnection(LeaseConnection):
         return LeaseGrant(self._name, holder, row.term) if row.holder == holder and not row.broken_by else None
 
     def _warn_of_duration(self, held: LeaseRow, duration: float) -> None:
-        """Warn once a term. It is no error: while a new release rolls out, both durations are there, and both are kept."""
+        """Warn once a term. It is not an error: while a new release rolls out, both durations are there, and both are kept."""
         if held.duration in (0, round(duration * MICROSECONDS)) or self._warned_of == held.term:
             return
         self._warned_of = held.term

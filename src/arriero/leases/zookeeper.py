@@ -10,7 +10,7 @@ the leader's node. ZooKeeper numbers all its writes, so it only grows along the 
 
 A renewal is a transaction that checks two things: our node is there, and the note is as we wrote it. A read would not do: the
 server that answers it may have fallen behind the others. A transaction passes through the leader of ZooKeeper and a majority,
-which also look whether our session lives. It changes nothing, so it wakes nobody. A person who breaks the lease writes the
+which also look whether our session lives. It changes nothing, so it wakes nobody. An operator who breaks the lease writes the
 note, and with ``at_once`` deletes the node.
 """
 
@@ -54,7 +54,7 @@ class ZooKeeperNote(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         node: of the leader.
         duration: of its session, in seconds.
-        broken_by, broken_reason: a person has broken the lease in this term.
+        broken_by, broken_reason: an operator has broken the lease in this term.
     """
 
     holder: str = ""
@@ -66,7 +66,7 @@ class ZooKeeperNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZooKeeperState(msgspec.Struct, frozen=True):
-    """A lease as its nodes tell it.
+    """A lease as its nodes say it.
 
     Args:
         version: of the note.
@@ -224,7 +224,7 @@ class ZooKeeperConnection(LeaseConnection):
             if place is None:
                 place = self._places[holder] = await self._join(session, holder)
             queue = await self._load_queue(session)
-            if place.node not in queue:  # a person deleted it
+            if place.node not in queue:  # an operator deleted it
                 place = None
             elif (number := queue.index(place.node)) > 0:
                 if await self._watch_node(session, queue[number - 1], place):
@@ -233,7 +233,7 @@ class ZooKeeperConnection(LeaseConnection):
                 return LeaseGrant(self._lease.name, holder, place.term, place.node)
             else:
                 place = None
-        self._stirred.set()  # the queue moves: look again at once
+        self._stirred.set()  # the queue moves: look again immediately
         return None
 
     async def renew(self, grant: LeaseGrant, duration: float | None) -> bool:
@@ -312,7 +312,7 @@ class ZooKeeperConnection(LeaseConnection):
                 await self._delete(self._session, node)
 
     async def close(self) -> None:
-        """Close the connection. The session ends, and what it holds is free at once."""
+        """Close the connection. The session ends, and what it holds is free immediately."""
         session, self._session = self._session, None
         self._places.clear()
         self._stirred.set()
@@ -382,7 +382,7 @@ class ZooKeeperConnection(LeaseConnection):
         return [child for _, child in sorted(numbered)]
 
     async def _watch_node(self, session: ZooKeeperSession, ahead: str, place: QueuePlace) -> bool:
-        """Watch the node before ours. Returns False if it is gone."""
+        """Watch the node before ours. Returns False if it no longer exists."""
 
         def wake() -> None:
             place.is_woken = True
@@ -402,7 +402,7 @@ class ZooKeeperConnection(LeaseConnection):
         return is_there
 
     async def _note_leader(self, session: ZooKeeperSession, holder: str, place: QueuePlace) -> bool:
-        """Write the note that this contender leads. Returns False if its node is gone."""
+        """Write the note that this contender leads. Returns False if its node no longer exists."""
         note = ZooKeeperNote(holder=holder, term=place.term, node=place.node, duration=session.seconds)
 
         def change(transaction: Any) -> None:
@@ -457,12 +457,12 @@ class ZooKeeperConnection(LeaseConnection):
 
 
 def build_mark(holder: str) -> str:
-    """Build the part of a node's name that tells whose it is."""
+    """Build the part of a node's name that says whose it is."""
     return hashlib.sha256(holder.encode()).hexdigest()[:32]
 
 
 def build_zookeeper_view(name: str, state: ZooKeeperState) -> LeaseView:
-    """Build the view of a lease. ZooKeeper does not tell when a session saw its last sign of life."""
+    """Build the view of a lease. ZooKeeper does not say when a session saw its last sign of life."""
     note = state.note
     return LeaseView(
         name=name,

@@ -1,6 +1,6 @@
 """A session with ZooKeeper, asked from an event loop. The leases are in ``zookeeper``.
 
-kazoo has threads of its own: one for the connection, two for callbacks. They reach the event loop through
+kazoo has separate threads: one for the connection, two for callbacks. They reach the event loop through
 ``call_soon_threadsafe`` alone. kazoo reconnects by itself: within the session's time to the same session, later to a new one.
 """
 
@@ -33,7 +33,7 @@ except ImportError as missing:
 
 RECONNECT_SECONDS_MAX = 1.0  # between two tries of kazoo to reach a server
 logger = logging.getLogger("arriero.zookeeper")
-logger.setLevel(logging.ERROR)  # kazoo warns of each try to connect; who keeps a lease tells of it now and then
+logger.setLevel(logging.ERROR)  # kazoo warns of each try to connect; who keeps a lease reports it now and then
 logger.addFilter(lambda record: record.levelno >= logging.INFO)  # below it, kazoo writes passwords
 
 
@@ -184,7 +184,7 @@ class ZooKeeperSession:
 
         results: list[Any] = await self.ask(send, seconds)
         failures = [result for result in results if isinstance(result, Exception)]
-        for failure in failures:  # of one that fails, the others tell that they were rolled back
+        for failure in failures:  # of one that fails, the others say that they were rolled back
             if not isinstance(failure, NoNodeError | BadVersionError | RolledBackError | RuntimeInconsistency):
                 raise self._translate(failure)
         return None if failures else results
@@ -226,7 +226,7 @@ class ZooKeeperSession:
         return lambda _event: self._call_soon(callback)
 
     def _call_soon(self, callback: Callable[..., None], *arguments: Any) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any longer
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _tell_of_change(self) -> None:
@@ -242,4 +242,4 @@ def settle(answer: "asyncio.Future[Any]", result: Any) -> None:
         answer.set_result(result.value)
     else:
         answer.set_exception(result.exception)
-        answer.exception()  # read: perhaps nobody waits any more
+        answer.exception()  # read: perhaps nobody waits any longer

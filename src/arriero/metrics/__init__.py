@@ -1,6 +1,6 @@
 """Metrics of a store and of this process for Prometheus. Needs the extra ``prometheus``.
 
-Where the program has an exporter of its own::
+Where the program has a separate exporter::
 
     from prometheus_client import REGISTRY
     from arriero.metrics import MetricsCollector

@@ -22,7 +22,7 @@ from ..system.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger("arriero")
 
-KEPT_SECONDS = 5.0  # most monitors ask every 15 or 30 seconds, and several may ask at once
+KEPT_SECONDS = 5.0  # most monitors ask every 15 or 30 seconds, and several may ask at the same time
 REST = 20
 FAILURES = ("error", "timeout")
 ANSWER_SECONDS_MAX = 4.0  # a scrape of Prometheus may last ten seconds
@@ -107,7 +107,7 @@ class StoreReader:
         return self.last if done and self.is_fresh() else None
 
     def begin(self) -> None:
-        """Begin a reading, unless one is under way."""
+        """Begin a reading, unless one is running."""
         _ = self._join()
 
     def _join(self) -> "asyncio.Future[StoreReading]":

@@ -60,7 +60,7 @@ class StepKind(StrEnum):
 
 
 class Verb(StrEnum):
-    """The verbs of a person on a task; ``model.verb_rules`` says which state allows them, ``core.verbs`` what they do."""
+    """The verbs of an operator on a task; ``model.verb_rules`` says which state allows them, ``core.verbs`` what they do."""
 
     RESUBMIT = "resubmit"
     COMPENSATE = "compensate"
@@ -76,22 +76,22 @@ class Turn(StrEnum):
     """The place of a task in its convoy."""
 
     WAITING = "waiting"  # its turn has not come: nobody claims it
-    OPEN = "open"  # it is its turn, until it has ended; in error: the key stands still on it
+    OPEN = "open"  # it is its turn, until it has ended; in error: the key is blocked on it
     ENDED = "ended"  # processed or compensated
-    SET_ASIDE = "set_aside"  # passed over; only a person brings it back
+    SET_ASIDE = "set_aside"  # passed over; only an operator brings it back
 
 
 class ConvoyState(StrEnum):
-    """The state of a convoy; a person or a policy may have parked it, too."""
+    """The state of a convoy; an operator or a policy may have parked it, too."""
 
     IDLE = "idle"  # nothing is open; when something arrives it is its turn
     OPEN = "open"  # a task has its turn
-    STOPPED = "stopped"  # the task whose turn it is needs a person
+    STOPPED = "stopped"  # the task whose turn it is needs an operator
     GAP = "gap"  # what comes next in the producer's sequence is missing
 
 
 class ConvoyVerb(StrEnum):
-    """The verbs of a person on a convoy; their effects are in ``core.convoy_verbs``."""
+    """The verbs of an operator on a convoy; their effects are in ``core.convoy_verbs``."""
 
     SET = "set"
     RELEASE = "release"
@@ -158,7 +158,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     failure: str | None
     link: int  # commits written to the task's history
     head: str  # hash of the last one
-    paused_at: Instant | None = None  # since when a person keeps it from going on
+    paused_at: Instant | None = None  # since when an operator keeps it from continuing
     undoing: bool = False  # its undo has begun in this incarnation: it never goes forward again in it
     past_count: int = 0  # steps up to this ordinal belong to a life that was undone as a whole
     branched_at: Instant | None = None  # steps opened from here on followed a failure that is done again
@@ -168,7 +168,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     place: int | None = None  # in its convoy, by the order of commits: 1, 2, ...
     sequence: int | None = None  # the producer's own number
     rank: int | None = (
-        None  # by which those that wait are taken: the sequence, else the place, unless a person moved it
+        None  # by which those that wait are taken: the sequence, else the place, unless an operator moved it
     )
     turn: Turn | None = None
     due_at: Instant | None = None  # of one that has not started: not before, whenever its turn comes or a snooze ends
@@ -177,7 +177,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     trace_context: str | None = None  # of who submitted it: traceparent, a space and tracestate; see tracing.context
     from_ledger: int | None = None  # number of the ledger that it came with; it stays
     submitter: str | None = None  # id of the token that submitted it, if that has a cap on open tasks; it stays
-    snoozed_until: Instant | None = None  # nothing new of it begins before: so a person wants it
+    snoozed_until: Instant | None = None  # nothing new of it begins before: so an operator wants it
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -194,9 +194,9 @@ class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reached: int = 0  # the highest rank whose turn has come
     expected: int = 1  # the next number of the producer's sequence
     gap_since: Instant | None = None
-    alerted_task: int | None = None  # the task whose alert tells a person of the gap
-    look_at: Instant | None = None  # when it is to be decided anew whose turn it is
-    parked_at: Instant | None = None  # since when nothing begins until a person releases it
+    alerted_task: int | None = None  # the task whose alert notifies an operator of the gap
+    look_at: Instant | None = None  # when it is to be decided again whose turn it is
+    parked_at: Instant | None = None  # since when nothing begins until an operator releases it
     parked_why: str = ""
     on_head: str | None = None  # overrides of the workflows' ConvoyPolicy
     on_gap: str | None = None
@@ -209,7 +209,7 @@ class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """Its state in the word that people see."""
+        """Its state in the word that operators see."""
         return "parked" if self.parked_at is not None else str(self.state)
 
 
@@ -228,7 +228,7 @@ class TailRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class LedgerState(StrEnum):
     """The state of a ledger."""
 
-    WRITING = "writing"  # nothing of it is visible; who submits it again goes on
+    WRITING = "writing"  # nothing of it is visible; who submits it again continues
     DISCARDING = "discarding"  # what was written of it is being removed
     OPENED = "opened"  # all its tasks are there; they are let go one after the other
     DONE = "done"  # all its tasks are let go
@@ -294,9 +294,9 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     delivered_at: Instant | None
     opened_at: Instant
     finished_at: Instant | None
-    asked: str | None = None  # what the code asks with, where a person had other arguments sent
+    asked: str | None = None  # what the code asks with, where an operator had other arguments sent
     app: str = ""  # as of its task
-    target: str = ""  # the part of its Agent's service that it calls, with a breaker of its own
+    target: str = ""  # the part of its Agent's service that it calls, with a separate breaker
     canary: int | None = None  # the fence of the breaker that lets this attempt through, or FAILED_IN_OUTAGE
     charged_at: str | None = None  # when its last counted failures were, oldest first, as JSON text
     checkpoint: str | None = None  # what an attempt kept for those after it, as JSON text
@@ -305,7 +305,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def label(self) -> str:
-        """The name that people see, with the key if one was given or the name occurred again."""
+        """The name that operators see, with the key if one was given or the name occurred again."""
         return self.name if self.key == "#1" else f"{self.name}[{self.key}]"
 
     @property
@@ -328,7 +328,7 @@ class LeaseRow(msgspec.Struct, frozen=True, gc=False):
     Args:
         duration: microseconds, as the holder asked for it; 0: nobody said.
         since: when the holder got it.
-        broken_by, broken_reason: a person took it away from its holder, who cannot renew it; empty: nobody did.
+        broken_by, broken_reason: an operator took it away from its holder, who cannot renew it; empty: nobody did.
     """
 
     name: str
@@ -346,7 +346,7 @@ class LeaseTerm(msgspec.Struct, frozen=True):
 
     Args:
         owner: the holder.
-        milliseconds: that a transaction which it guards may stand still before the database ends it.
+        milliseconds: that a transaction which it guards may be blocked before the database ends it.
     """
 
     name: str
@@ -405,7 +405,7 @@ class StatusRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class AlertRow(msgspec.Struct, frozen=True, gc=False):
-    """An alert that a task needs a person: opened when the task goes into error, closed when it leaves it."""
+    """An alert that a task needs an operator: opened when the task goes into error, closed when it leaves it."""
 
     no: int
     task_no: int
@@ -419,22 +419,22 @@ class AlertRow(msgspec.Struct, frozen=True, gc=False):
     opened_at: Instant
     closed_at: Instant | None
     told: tuple[str, ...]  # sinks that know its present state
-    attempts: int  # how often it was taken to be told
-    next_at: Instant | None  # when it is to be told (again); None: every sink knows
-    error: str  # why telling it failed last
+    attempts: int  # how often it was taken to be delivered
+    next_at: Instant | None  # when it is to be delivered (again); None: every sink knows
+    error: str  # why reporting it failed last
     trace: str | None = (
         None  # where in the code the failure was, as JSON text of a CapturedTraceback; None: nobody knows
     )
 
 
 class EditRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A payload that a person gave or replaced, and the one it replaced. Kept until the task is purged.
+    """A payload that an operator gave or replaced, and the one it replaced. Kept until the task is purged.
 
     Payloads are JSON text. ``before`` None: there was none; ``after`` None: it was taken away.
     """
 
     task_no: int
-    link: int  # of the commit in the task's history that tells of it
+    link: int  # of the commit in the task's history that reports it
     ordinal: int  # of the step; 0: the task itself
     what: Literal["arguments", "result", "output"]
     incarnation: int  # of the task from this edit on
@@ -463,7 +463,7 @@ class LateAnswerRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     answer: str
     answered_at: Instant
     complete_by: Instant  # of that attempt
-    link: int  # of the commit in the task's history that tells of it
+    link: int  # of the commit in the task's history that reports it
 
 
 class HistoryRow(msgspec.Struct, frozen=True, gc=False):

@@ -16,10 +16,10 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """One limit of an Agent.
 
     Attributes:
-        name: by which people and the keys of requests name it; the limits of one Agent have different names.
-        kind: ``concurrent``: attempts at once. ``rate``: calls that begin within ``per`` seconds.
+        name: by which operators and the keys of requests name it; the limits of one Agent have different names.
+        kind: ``concurrent``: attempts at a time. ``rate``: calls that begin within ``per`` seconds.
         most: how many.
-        is_keyed: each key has a room of its own.
+        is_keyed: each key has a separate room.
     """
 
     name: str
@@ -32,10 +32,10 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class AgentLimitsRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The limits of an Agent of an App, as the process that was started last has declared them.
 
-    Whoever takes requests of the Agent locks this row until the commit. So two processes never use the same room.
+    The one who takes requests of the Agent locks this row until the commit. So two processes never use the same room.
 
     Attributes:
-        limits: the LimitPolicies, as JSON text; an empty list: none any more.
+        limits: the LimitPolicies, as JSON text; an empty list: none any longer.
         process_no: the process start that declared them.
         declared_at: when it did.
         has_keyless: there are, or may be, requests or attempts that were kept before these limits; they carry no keys.
@@ -58,7 +58,7 @@ class RateRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     Attributes:
         begun: pairs of instant and number of calls, oldest first, as JSON text.
-        until: from then on the row says nothing any more.
+        until: from then on the row says nothing any longer.
     """
 
     app: str
@@ -87,7 +87,7 @@ class LimitsInUse(msgspec.Struct, frozen=True):
     """The limits of an Agent and what is in use of them.
 
     Attributes:
-        running: pairs of keys (as JSON text) and the number of attempts under way with them.
+        running: pairs of keys (as JSON text) and the number of running attempts with them.
         rates: calls of rate limits that began a short time ago.
         now: the store's clock when they were read.
     """
@@ -130,11 +130,11 @@ class BreakerState(StrEnum):
 
     CLOSED = "closed"  # calls are made
     OPEN = "open"  # no call is made; requests wait
-    HALF_OPEN = "half_open"  # a few calls are made, to find out if the service is well
+    HALF_OPEN = "half_open"  # a few calls are made, to find out if the service is healthy
 
 
 class AgentVerb(StrEnum):
-    """The verbs of a person on an Agent; ``core.breaker_verbs`` says what they do."""
+    """The verbs of an operator on an Agent; ``core.breaker_verbs`` says what they do."""
 
     OPEN = "open"
     CLOSE = "close"
@@ -156,14 +156,14 @@ class BreakerRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         changed_at: when the state changed last.
         opened_at: when the outage began for arriero; stays until the breaker is closed. Also of the last outage.
         failing_since: start of the window whose failures opened it. Failed attempts since then are given back.
-        closed_at: when the last outage ended; None while it goes on.
-        probe_at: of an open breaker: when the next canary may go. None: only a person closes it.
+        closed_at: when the last outage ended; None while it continues.
+        probe_at: of an open breaker: when the next canary may go. None: only an operator closes it.
         ramp_from: when the first canary succeeded.
         wave: how many canaries may go under this fence.
         granted, succeeded, failed: canaries of this wave.
         reason: why it was opened.
         opened_by: the person who opened it; empty: it opened by itself.
-        paused_at, paused_by, pause_reason: a person keeps the Agent from taking anything.
+        paused_at, paused_by, pause_reason: an operator keeps the Agent from taking anything.
     """
 
     app: str
@@ -190,7 +190,7 @@ class BreakerRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The name that people see: the Agent, with the target if there is one."""
+        """The name that operators see: the Agent, with the target if there is one."""
         return f"{self.agent}[{self.target}]" if self.target else self.agent
 
     @property
@@ -200,12 +200,12 @@ class BreakerRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def is_opened_whole(self) -> bool:
-        """True if a person opened the whole Agent: none of its targets gets calls until a person closes it."""
+        """True if an operator opened the whole Agent: none of its targets gets calls until an operator closes it."""
         return not self.target and self.state is BreakerState.OPEN and self.probe_at is None
 
     @property
     def keeps_all(self) -> bool:
-        """True if a person keeps the Agent from taking requests of any target."""
+        """True if an operator keeps the Agent from taking requests of any target."""
         return self.is_opened_whole or (not self.target and self.paused_at is not None)
 
 

@@ -47,7 +47,7 @@ Outcome = Succeeded | RetryAsked | GaveUp
 
 
 class Reported(msgspec.Struct, frozen=True, gc=False):
-    """The outcome of an attempt of step ``step_no`` under the step's ``fence``, after so many tries.
+    """The outcome of an attempt of step ``step_no`` under the step's ``fence``, after that many tries.
 
     ``attempt``, ``complete_by``: as the attempt was dispatched; a report that no longer counts is kept with them.
     """
@@ -69,7 +69,7 @@ class Fired(msgspec.Struct, frozen=True, gc=False):
 
 
 class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A step, timer or compensation to be opened. ``take``: at once by the process that asks; its Agent has room.
+    """A step, timer or compensation to be opened. ``take``: immediately by the process that asks; its Agent has room.
 
     ``reopens``: the row of a step that was withdrawn or set back, and that the code of a resubmitted task asks for.
     """
@@ -98,7 +98,7 @@ class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 # --- where an advance leaves its task
 class Keep(msgspec.Struct, frozen=True, gc=False):
-    """Go on holding it."""
+    """Continue holding it."""
 
 
 class PutDown(msgspec.Struct, frozen=True, gc=False):
@@ -128,7 +128,7 @@ class PlanUndo(msgspec.Struct, frozen=True, gc=False):
 
 
 class NextUndo(msgspec.Struct, frozen=True, gc=False):
-    """The turn of one planned compensation. ``take``: at once by the process that asks."""
+    """The turn of one planned compensation. ``take``: immediately by the process that asks."""
 
     step_no: int
     take: bool
@@ -143,7 +143,7 @@ class Compensate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):
-    """Hold the task in error until a person acts. ``planned``: compensations that stay open.
+    """Hold the task in error until an operator acts. ``planned``: compensations that stay open.
 
     ``may_go_forward``: its undo had begun, but nothing is undone and nothing will be: a resubmission goes forward.
     """
@@ -247,7 +247,7 @@ class Ahead(msgspec.Struct, frozen=True, gc=False):
 
 
 class HandOver(msgspec.Struct, frozen=True, gc=False):
-    """The process that ends a task of a convoy goes on with the next one, if that is of its App and these workflows."""
+    """The process that ends a task of a convoy continues with the next one, if that is of its App and these workflows."""
 
     workflows: tuple[str, ...]
     ahead: Ahead | None = None
@@ -327,7 +327,7 @@ class DeliverAttempt(_OfAttempt, frozen=True, gc=False, kw_only=True):
 
 
 class ReleaseAttempt(Command, frozen=True, gc=False, kw_only=True):
-    """A running attempt that surely has not begun its work goes back: its request may be taken again, nothing is charged."""
+    """A running attempt that definitely has not begun its work goes back: its request may be taken again, nothing is charged."""
 
     step_no: int
     fence: int
@@ -344,7 +344,7 @@ class Recover(Command, frozen=True, gc=False, kw_only=True):
 
 
 class EndByLimit(Command, frozen=True, gc=False, kw_only=True):
-    """The task's own limit has passed: undo or hold, whoever holds it."""
+    """The task's own limit has passed: undo or hold, no matter who holds it."""
 
     task_no: int
     fence: int
@@ -373,17 +373,17 @@ class FreeTask(Command, frozen=True, gc=False, kw_only=True):
 
 
 class Operate(Command, frozen=True, gc=False, kw_only=True):
-    """A person's verb on a task.
+    """An operator's verb on a task.
 
     Args:
-        incarnation: as the person saw it; whoever came first may have opened the next.
+        incarnation: as the person saw it; the one who came first may have opened the next.
         by, reason: who asks, and why; kept in the history.
         store_id: of the store, for the new key of a step that is sent other arguments.
         step: ordinal; of ``answer`` the step, of ``resubmit`` the one whose arguments are edited (None: the workflow's).
         arguments: of ``resubmit``: all of them, edited, as JSON text.
         result: of ``answer``, as JSON text; None with ``did_not_happen``.
         within: of ``extend`` and ``snooze``: seconds from now.
-        persons: how many must ask for the same, each in a command of its own; with fewer it is kept as an approval.
+        operators: how many must ask for the same, each in a separate command; with fewer it is kept as an approval.
         approved_since: approvals count from this instant on.
     """
 
@@ -403,7 +403,7 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
 
 
 class AssignApp(Command, frozen=True, gc=False, kw_only=True):
-    """A person says which App runs a task from now on.
+    """An operator says which App runs a task from now on.
 
     Args:
         from_app: whose it was as the person saw it; empty: nobody's.
@@ -418,7 +418,7 @@ class AssignApp(Command, frozen=True, gc=False, kw_only=True):
 
 
 class OperateConvoy(Command, frozen=True, gc=False, kw_only=True):
-    """A person's verb on a convoy.
+    """An operator's verb on a convoy.
 
     Args:
         fence: as the person saw it; None: whatever it is doing now.
@@ -457,7 +457,7 @@ class TripBreaker(Command, frozen=True, gc=False, kw_only=True):
 
 
 class OperateAgent(Command, frozen=True, gc=False, kw_only=True):
-    """A person's verb on an Agent, or on one target of it.
+    """An operator's verb on an Agent, or on one target of it.
 
     Args:
         by, reason: who asks, and why; kept in the history.
@@ -484,7 +484,7 @@ class BeginProbe(Command, frozen=True, gc=False, kw_only=True):
 
 
 class EndProbe(Command, frozen=True, gc=False, kw_only=True):
-    """Tell how a probe ended. Guard: the breaker's fence, and its time is not over. ``failure``: None if the service is well."""
+    """Report how a probe ended. Guard: the breaker's fence, and its time is not over. ``failure``: None if the service is healthy."""
 
     app: str
     agent: str

@@ -10,7 +10,7 @@ from . import TaskState
 class Frame(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A line of code that an exception passed.
 
-    ``file``: as people find it, never an absolute path. ``source``: empty where it is not at hand. ``times``: so often in
+    ``file``: as operators find it, never an absolute path. ``source``: empty where it is not at hand. ``times``: that often in
     a row, as in a recursion. ``library``: not the user's own code.
     """
 
@@ -28,7 +28,7 @@ class CapturedError(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ``error``: the name of its type. ``relation``: ``raised``; of those behind it ``cause`` (``raise ... from``),
     ``context`` (it was being handled) or ``member`` (of an ExceptionGroup). ``left_out``: frames that are not listed.
     ``expected``: a StepError, by which code says what is the matter, or an OSError (a TimeoutError, a ConnectionError), which
-    tells of the world outside: no line of code has to be fixed for it.
+    comes from the world outside: no line of code has to be fixed for it.
     """
 
     error: str
@@ -55,12 +55,12 @@ class StepFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The reason why a task is undone or waits for a person.
+    """The reason why a task is undone or waits for an operator.
 
     ``kind``: ``step`` a step failed; ``refused`` the workflow raised Permanent; ``limit`` the task's own time passed;
     ``bug`` any other exception of workflow code; ``replay`` code and record disagree; ``unawaited`` a call value was
     never awaited; ``lost`` processes died with it too often; ``in_doubt`` a step that cannot be undone may have
-    happened; ``undo`` a compensation failed; ``person`` somebody cancelled or compensated it; ``late`` it arrived after
+    happened; ``undo`` a compensation failed; ``person`` an operator cancelled or compensated it; ``late`` it arrived after
     its number in the convoy's sequence had been skipped; ``gap`` (of an alert) it waits for numbers that are missing.
     ``redo``: ordinals of the failed steps that a resubmission does again. ``public``: what customers may read; empty: nothing
     was said to them.

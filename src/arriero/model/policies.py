@@ -21,7 +21,7 @@ SECONDS_MAX = 100 * 366 * 86_400.0  # a century: beyond it an instant no longer 
 def seconds(
     duration: Duration, what: str, *, at_least: float = 0.0, error_type: type[ArrieroError] = DefinitionError
 ) -> float:
-    """A duration in seconds. Raises ``error_type`` naming ``what`` when it is no duration or out of range."""
+    """A duration in seconds. Raises ``error_type`` naming ``what`` when it is not a duration or out of range."""
     value = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise error_type(f"{what} is {duration!r}; give seconds or a timedelta")
@@ -63,7 +63,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         tries: calls in one attempt at most, 1 to 100.
         delay: seconds before the second try; grows by ``factor`` up to ``delay_max``, and is jittered.
         max_calls: calls of the step in all, 1 to 1,000, in place of ``tries`` and of ``attempts`` and ``rounds`` of its Supervision.
-            Each call is an attempt of its own, with the delays between attempts: 0.5 s, doubled up to a minute.
+            Each call is a separate attempt, with the delays between attempts: 0.5 s, doubled up to a minute.
     """
 
     tries: int = 3
@@ -98,10 +98,10 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         attempts: attempts in one round, 1 to 1,000.
         rounds: rounds, each after a wait of ``cool_off``, 1 to 1,000.
-        then: when all is spent: undo the task, or hold it for a person.
+        then: when all is spent: undo the task, or hold it for an operator.
         charge_outages: False: an attempt that fails while the breaker of its Agent is open, or in the window that opened it,
             is not counted.
-        complete_within_factor: each later attempt of a step gets so many times the time of the one before, 1 to 10; at most
+        complete_within_factor: each later attempt of a step gets that many times the time of the one before, 1 to 10; at most
             one day, or the step's ``complete_within`` if that is longer.
     """
 
@@ -211,7 +211,7 @@ class Adaptive(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConvoyPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Behaviour of a convoy when its head fails for good, and when a sequence number is missing."""
+    """Behaviour of a convoy when its head fails permanently, and when a sequence number is missing."""
 
     head: Literal["wait", "skip", "park"] = "wait"
     gap: Literal["wait", "skip", "park"] = "wait"

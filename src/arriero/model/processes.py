@@ -58,7 +58,7 @@ class LeaderSurvey(msgspec.Struct, frozen=True):
     """The Supervisor that leads.
 
     Args:
-        process: the name of the process; empty: its row is gone.
+        process: the name of the process; empty: its row no longer exists.
         since: when its term began; None: an older release began it, which did not keep that.
         until: when its lease lapses, unless it renews.
     """

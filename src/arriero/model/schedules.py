@@ -41,12 +41,12 @@ class ScheduleState(StrEnum):
     """The state of a schedule."""
 
     ACTIVE = "active"
-    PAUSED = "paused"  # by a person; what becomes due meanwhile is never run
-    ENDED = "ended"  # no instant is left: it was due once, or its cron line names no day any more
+    PAUSED = "paused"  # by an operator; what becomes due meanwhile is never run
+    ENDED = "ended"  # no instant is left: it was due once, or its cron line names no day any longer
 
 
 class ScheduleVerb(StrEnum):
-    """The verbs of a person on a schedule."""
+    """The verbs of an operator on a schedule."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -57,10 +57,10 @@ class ProblemCause(StrEnum):
     """Reason why a due schedule submits nothing."""
 
     CODE = "code"  # no process alive has its workflow
-    APPROVALS = "approvals"  # an open run is to be cancelled, and the settings ask for several persons
-    ARGUMENTS = "arguments"  # they do not fit the workflow any more
+    APPROVALS = "approvals"  # an open run is to be cancelled, and the settings ask for several operators
+    ARGUMENTS = "arguments"  # they do not fit the workflow any longer
     REFUSED = "refused"  # the store refuses its run
-    UNREADABLE = "unreadable"  # its row; the store reports it in an alert of its own
+    UNREADABLE = "unreadable"  # its row; the store reports it in a separate alert
 
 
 class Timing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -77,7 +77,7 @@ class ScheduleDeclaration(msgspec.Struct, frozen=True, omit_defaults=True, kw_on
 
     Attributes:
         workflow, arguments, policy: as in the row of a task.
-        catch_up: microseconds that missed runs are made up for; None: only the last one is, however old.
+        catch_up: microseconds that missed runs are run late for; None: only the last one is, however old.
         jitter: microseconds that a run may be late on purpose.
         source: OF_CODE or OF_PERSON; ``by``: that person.
     """
@@ -101,7 +101,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         declaration: a ScheduleDeclaration as JSON text.
         anchor: when it was declared so; ``every`` counts from here.
         next_at: the instant that is due next, without jitter; None: none is.
-        look_at: when the leader looks at it next; None: not before somebody changes it.
+        look_at: when the leader looks at it next; None: not before an operator changes it.
         decided_until: about every instant up to here it is decided whether it is run.
         owed_until: instants up to here are run whatever ``catch_up`` says: a pass had no room for them.
         last_at, last_task, last_task_no: of the run that was submitted last.
@@ -156,7 +156,7 @@ class DueSchedule(msgspec.Struct, frozen=True):
     """A schedule to be decided about.
 
     Attributes:
-        is_open: whether any run of it has not ended, whoever submitted it and whenever.
+        is_open: whether any run of it has not ended, no matter who submitted it and whenever.
         cancellable: id of one of them that is not being undone already; empty: there is none.
         is_readable: False if this release, or this host, cannot read the row.
     """
@@ -185,9 +185,9 @@ class DueSchedules(msgspec.Struct, frozen=True):
 
 # --- commands
 class DeclareSchedule(Command, frozen=True, gc=False, kw_only=True):
-    """A schedule is declared, anew or otherwise than before.
+    """A schedule is declared, again or otherwise than before.
 
-    ``if_new``: refused if there is one that is declared otherwise. ``reason``: of a person.
+    ``if_new``: refused if there is one that is declared otherwise. ``reason``: of an operator.
     """
 
     app: str
@@ -198,7 +198,7 @@ class DeclareSchedule(Command, frozen=True, gc=False, kw_only=True):
 
 
 class OperateSchedule(Command, frozen=True, gc=False, kw_only=True):
-    """A person's verb on a schedule. ``by``, ``reason``: who asks, and why; kept in the history."""
+    """An operator's verb on a schedule. ``by``, ``reason``: who asks, and why; kept in the history."""
 
     verb: ScheduleVerb
     app: str
@@ -250,7 +250,7 @@ class ReportScheduleProblem(Command, frozen=True, gc=False, kw_only=True):
 
 
 class MarkUndeclared(Command, frozen=True, gc=False, kw_only=True):
-    """The newest process of an App does not declare this schedule any more. Guard: the row's revision."""
+    """The newest process of an App does not declare this schedule any longer. Guard: the row's revision."""
 
     app: str
     name: str
@@ -258,7 +258,7 @@ class MarkUndeclared(Command, frozen=True, gc=False, kw_only=True):
 
 
 class RunSchedule(Command, frozen=True, gc=False, kw_only=True):
-    """A person asks for runs of some instants. ``submits``: one for each; what is there already stays as it is.
+    """An operator asks for runs of some instants. ``submits``: one for each; what is there already stays as it is.
 
     ``is_backfill`` False: it is the run of now.
     """

@@ -69,7 +69,7 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     """A token. The secret in it is kept nowhere; ``digest`` is what its holder's secret must hash to.
 
     Args:
-        token_id: stands in the token, and names it to people.
+        token_id: stands in the token, and names it to operators.
         name: signs each act of its holder in the history. Several tokens may have one name.
         digest: SHA-256 of the secret, hexadecimal. The secret is 256 random bits, so nothing slower is needed.
         scopes: what the holder may do, sorted.

@@ -27,7 +27,7 @@ class TraceContext(msgspec.Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that tell of it."""
+        """The headers that report it."""
         found = {"traceparent": f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.is_sampled):02x}"}
         return found | {"tracestate": self.state} if self.state else found
 
@@ -124,7 +124,7 @@ def _hash(size: int, *parts: str) -> bytes:
 
 
 def _mix(value: int) -> int:
-    """Mix 64 bits so that each one depends on all: the finalizer of SplitMix64. 0, which is no id, becomes 1."""
+    """Mix 64 bits so that each one depends on all: the finalizer of SplitMix64. 0, which is not an id, becomes 1."""
     value &= _64_BITS
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _64_BITS
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _64_BITS

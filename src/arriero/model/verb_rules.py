@@ -1,14 +1,14 @@
-"""The verbs that a person may use: their declarations, which states allow each verb, and what it changes.
+"""The verbs that an operator may use: their declarations, which states allow each verb, and what it changes.
 
 A verb on tasks is declared here. Its command with its help, its routes, its entry in the OpenAPI document, its hints for mistyped
 commands and its sentence in a history are derived from ``VERBS``. ``core.verbs`` has what it changes.
 
-``cancel`` and ``compensate`` both end in the undo. ``cancel`` stops a task that is under way, whatever that takes: past
+``cancel`` and ``compensate`` both end in the undo. ``cancel`` stops a task that is running, whatever that takes: past
 a pivot, where nothing may be undone, it is held in error. ``compensate`` only undoes, also what has ended: past a pivot
 it is refused, naming the pivot, and nothing changes.
 
-Every verb frees the task and grows its fence: whoever drove it finds its writes refused, and a Scheduler takes it up
-from the record. Attempts under way are left alone and may still report.
+Every verb frees the task and grows its fence: the one who drove it finds its writes refused, and a Scheduler takes it up
+from the record. Running attempts are left alone and may still report.
 """
 
 from collections.abc import Callable, Mapping
@@ -72,7 +72,7 @@ class ExtendArguments(VerbArguments, frozen=True, kw_only=True):
 
 
 class AnswerArguments(VerbArguments, frozen=True, kw_only=True):
-    """The answer that a person gives for a step: its result, or that it did not happen."""
+    """The answer that an operator gives for a step: its result, or that it did not happen."""
 
     step: Annotated[
         str,
@@ -107,7 +107,7 @@ class SnoozeArguments(VerbArguments, frozen=True, kw_only=True):
 
 
 class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):
-    """A verb on tasks, as people meet it.
+    """A verb on tasks, as operators meet it.
 
     Args:
         summary: one line: what it does to a task.
@@ -116,7 +116,7 @@ class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):
         arguments: their type.
         is_edit: its arguments are given for one task at a time.
         example: of arguments, as plain JSON values.
-        words: other words for it, which people bring from other tools.
+        words: other words for it, which operators bring from other tools.
     """
 
     summary: str
@@ -190,7 +190,7 @@ VERBS: dict[Verb, VerbDeclaration] = {
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One cell of the table: what the verb does to a task in that state, and to attempts under way."""
+    """One cell of the table: what the verb does to a task in that state, and to running attempts."""
 
     effect: str
     running: str

@@ -101,7 +101,7 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     Args:
         type: ``urn:arriero:problem:`` and the code.
         title: the same in each document of this type.
-        detail: for people: what was refused, and why.
+        detail: for operators: what was refused, and why.
         code: for programs; stable.
         state, allowed: of a verb that was refused: the task's state, and the verbs that it allows.
         scope: that the token lacks. limit: bytes that a body may have. incident: names the failure in the server's log.

@@ -154,7 +154,7 @@ _FLATTEN = "flatten it, or keep it elsewhere and pass its address"
 def measure_depth(data: bytes) -> int:
     """Nesting depth of the lists and objects in a JSON text; computed without recursion.
 
-    0: it is a single number, text, true, false or null. What is no JSON has some depth, too; its reader tells.
+    0: it is a single number, text, true, false or null. What is not JSON has some depth, too; its reader says.
     """
     brackets = _TEXTS.sub(b"", data).translate(None, _NO_BRACKETS)
     return max(accumulate(map(_DEEPER.__getitem__, brackets)), default=0)
@@ -187,7 +187,7 @@ def _refuse_what_stores_refuse(value: Any, what: str) -> None:
 def decoder(of: Any, what: str) -> Callable[[str], Any]:
     """A function from JSON text to the type ``of``.
 
-    Raises: DefinitionError - the type cannot be told apart in JSON, or is not known. The function itself raises
+    Raises: DefinitionError - the type cannot be distinguished in JSON, or is not known. The function itself raises
     InvalidInput for text that does not fit the type.
     """
     try:
@@ -308,7 +308,7 @@ def recordable_details(details: Any) -> Any:
         return None
     try:
         return msgspec.json.decode(encode(details, "details"))
-    except (InvalidInput, msgspec.MsgspecError) as refusal:  # a msgspec.Raw may hold what is no JSON
+    except (InvalidInput, msgspec.MsgspecError) as refusal:  # a msgspec.Raw may hold what is not JSON
         return {"unrecordable": _show_value(details), "why": recordable_text(str(refusal))}
 
 
@@ -320,7 +320,7 @@ def _show_value(value: Any) -> str:
         return add_article(type(value).__qualname__)
 
 
-# A text with the colon of a key after it, or a bracket. Each character is looked at once: nothing is given back.
+# A text with the colon of a key after it, or a bracket. Each character is read one time: nothing is given back.
 _find_tokens = re.compile(rb'("(?:[^"\\]++|\\.)*+")(\s*+:)?|[\[\]{}]', re.DOTALL).finditer
 _find_numbers = re.compile(rb'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.]*+(?:[eE][+-]?[0-9]++)?+|,', re.DOTALL).finditer
 # Numbers that could be out of range have 300 digits, or three in their exponent. A text may look like one, too.
@@ -341,7 +341,7 @@ class DuplicateKey(Exception):
 def refuse_doubtful_json(data: bytes, what: str) -> None:
     """Refuse JSON that could be read in two ways, or that no store keeps.
 
-    Raises: InvalidInput - it is no JSON; it is nested too deep; a key stands twice in one object; a text holds NUL or a lone
+    Raises: InvalidInput - it is not JSON; it is nested too deep; a key stands twice in one object; a text holds NUL or a lone
         surrogate; a number is NaN or infinite.
     """
     try:
@@ -386,7 +386,7 @@ def _check_objects(data: bytes, what: str) -> None:
 
 
 def _refuse_deep(data: bytes, what: str) -> None:
-    """Refuse what is no JSON, perhaps because it has too many levels. Only its beginning is measured. Raises InvalidInput."""
+    """Refuse what is not JSON, perhaps because it has too many levels. Only its beginning is measured. Raises InvalidInput."""
     depth = 0
     for found in _find_tokens(data):
         first = data[found.start()]

@@ -118,7 +118,7 @@ def _compare_sequences(info: inspect.Type | None, sent: Any, back: Any, name: st
 
 
 def _compare_sets(info: inspect.Type | None, sent: Any, back: Any, name: str) -> str | None:
-    if isinstance(sent, list):  # its JSON form, as people write it
+    if isinstance(sent, list):  # its JSON form, as operators write it
         return None if len(sent) == len(back) else f"{name} names a member of its set twice: leave one out"
     if not isinstance(sent, set | frozenset) or sent != back:
         return _explain(sent, back, name)
@@ -169,7 +169,7 @@ def _compare_fields(info: inspect.Type | None, sent: Any, back: Any, name: str) 
     if type(sent) is kind:
         names = list_fields(kind)
         parts = [(field, getattr(sent, field), getattr(back, field)) for field in names]
-    elif isinstance(sent, dict) and info is not None:  # its JSON form, as people write it
+    elif isinstance(sent, dict) and info is not None:  # its JSON form, as operators write it
         by_key = {field.encode_name: field.name for field in getattr(info, "fields", ())}
         tag = getattr(info, "tag_field", None)
         if unknown := [key for key in sent if key not in by_key and key != tag]:
@@ -214,9 +214,9 @@ def _is_same_scalar(sent: Any, back: Any) -> bool:
     if isinstance(back, datetime | time) and isinstance(sent, type(back)):
         return _is_same_time(sent, back)
     if isinstance(back, Decimal) and isinstance(sent, Decimal):
-        return sent.as_tuple() == back.as_tuple()  # also of one that is no number
+        return sent.as_tuple() == back.as_tuple()  # also of one that is not a number
     if type(sent) in _JSON_SCALARS and not isinstance(back, _JSON_SCALARS):
-        return True  # its JSON form, as people write it: "2026-01-02" for a date
+        return True  # its JSON form, as operators write it: "2026-01-02" for a date
     if isinstance(sent, type(back)) or (isinstance(sent, int | float) and isinstance(back, int | float)):
         return bool(sent == back)
     if type(sent) in _JSON_SCALARS or type(sent) in SCALARS or isinstance(sent, Enum):

@@ -1,7 +1,7 @@
-"""Priority queue that limits how many commands are on their way to the store.
+"""Priority queue that limits how many commands are in transit to the store.
 
 Free places go alternately to the highest rank and to the oldest waiter, so that a high rank does not wait for all that
-came before it, and a low one does not wait for ever. Waiters with the same key keep their order.
+came before it, and a low one does not wait indefinitely. Waiters with the same key keep their order.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ class AdmissionQueue:
     """Priority queue that limits the commands in flight.
 
     Args:
-        room: how many more commands may be on their way now, not counting callers that were let go and did not resume yet.
+        room: how many more commands may be in transit now, not counting callers that were let go and did not resume yet.
     """
 
     def __init__(self, room: Callable[[], int]) -> None:

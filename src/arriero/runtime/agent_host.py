@@ -110,7 +110,7 @@ class AgentHost:
                 await self._resources.open(hosted.agent.resources)
 
     async def wait_until_drained(self) -> None:
-        """Wait for the attempts under way; each ends by its ``complete_by``, or is left behind a little later."""
+        """Wait for the running attempts; each ends by its ``complete_by``, or is left behind a little later."""
         while waited := self._list_unfinished():
             await asyncio.wait(waited)
 
@@ -118,7 +118,7 @@ class AgentHost:
         return {run.wait_until_over(): run for run in self._runs.values() if not run.is_over}
 
     def is_busy(self) -> bool:
-        """Returns True if an attempt is under way, or may still begin because a Take was not answered yet."""
+        """Returns True if an attempt is running, or may still begin because a Take was not answered yet."""
         return bool(self.taker.asked) or any(not run.is_over for run in self._runs.values())
 
     def look(self) -> None:
@@ -129,13 +129,13 @@ class AgentHost:
             hosted.flush_log()
 
     def stop_taking(self) -> None:
-        """Begin to drain: no place is given to new work any more."""
+        """Begin to drain: no place is given to new work any longer."""
         self.taker.drain()
         for hosted in self.hosted.values():
             hosted.is_taking = False
 
     def drain(self) -> None:
-        """Begin no attempt any more, and give back what nobody has begun."""
+        """Begin no attempt any longer, and give back what nobody has begun."""
         self.stop_taking()
         self.remote.drain()
 
@@ -222,7 +222,7 @@ class AgentHost:
         return self._elsewhere[agent.name]
 
     def count_leaked_places(self) -> int:
-        """Count places in use that belong to no attempt and to no Take under way; 0 once nothing is on its way."""
+        """Count places in use that belong to no attempt and to no Take running; 0 once nothing is in transit."""
         runs = [self._runs[task] for task in self.in_flight.values() if not task.done()]
         priorities = [run.dispatch.step.priority for run in runs if run.has_place]
         return count_leaked(tuple(self.hosted.values()), priorities, [room for _, room in self.taker.asked])

@@ -46,7 +46,7 @@ class RemoteAttempt:
         self.is_leaving = False  # it is being released
 
     def read_undo(self) -> UndoContext | None:
-        """Decode the facts about the undone step; None: this is no compensation."""
+        """Decode the facts about the undone step; None: this is not a compensation."""
         undo = self.dispatch.step.undo
         return None if undo is None else read_undo_context(undo)
 
@@ -109,7 +109,7 @@ class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """One attempt for a program to carry out.
 
     Args:
-        step, key: the step's name, and the key that tells several calls of it in one task apart.
+        step, key: the step's name, and the key that distinguishes several calls of it in one task.
         kind: ``compensation``: the step is to be undone.
         arguments: a JSON object, by the names of the step's parameters.
         attempt: 1 for the first one.
@@ -121,7 +121,7 @@ class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         capability: to be given back with the report.
         outcome, forward_key, result, forward_checkpoint: of a compensation: ``completed`` or ``unknown``; the idempotency key
             of the step; its result as JSON; what its attempts kept last.
-        callback: where to report, if arriero sends the request and was told.
+        callback: where to report, if arriero sends the request and knows where.
     """
 
     task: str

@@ -34,7 +34,7 @@ LOG_TIMEOUT_SECONDS = 5.0
 FUNCTION_TIMEOUT_SECONDS = 30.0
 COMMAND_TIMEOUT_SECONDS = 30.0
 WEBHOOK_TIMEOUT_SECONDS = 20.0  # Standard Webhooks recommends 15 to 30
-THREADS_MAX = 8  # of one sink: as many as Alerting tells at once
+THREADS_MAX = 8  # of one sink: as many as Alerting says at the same time
 ANSWER_BYTES_MAX = 65_536
 TOKEN_LENGTH_MIN = 8  # of an address: a shorter part is a word that answers need
 SHOWN_MAX = 500  # characters of what a receiver or a command said: enough to see what is wrong
@@ -111,9 +111,9 @@ class CommandSink:
     It gets the environment of this process without the secrets in it: no variable of ``SECRET_VARIABLES``, and none
     that holds a URL with a password.
 
-    It has been told when it exits with 0. At its timeout it is killed, with all that it started in its session.
+    It has been notified when it exits with 0. At its timeout it is killed, with all that it started in its session.
 
-    Raises: InvalidInput - no arguments, or one that is no text.
+    Raises: InvalidInput - no arguments, or one that is not a text.
     """
 
     def __init__(self, arguments: Sequence[str], *, timeout_seconds: float = COMMAND_TIMEOUT_SECONDS) -> None:
@@ -155,7 +155,7 @@ class CommandSink:
 class WebhookSink:
     """A POST signed as Standard Webhooks 1.0.0 has it. Any status from 200 to 299 means that it was received.
 
-    Redirects are refused: whoever could set one would get what was meant for the configured receiver. No proxy of the
+    Redirects are refused: the one who could set one would get what was meant for the configured receiver. No proxy of the
     environment is used. Over ``http`` anybody on the way can read the alert; the signature only shows who sent it.
 
     Args:
@@ -205,7 +205,7 @@ class WebhookSink:
             raise
 
     def _connection(self) -> http.client.HTTPConnection:
-        seconds = 2 * self.timeout_seconds  # of one read; whoever waits cuts the request off before
+        seconds = 2 * self.timeout_seconds  # of one read; the caller that waits cuts the request off before
         if self._tls is None:
             return http.client.HTTPConnection(self._host, self._port, timeout=seconds)
         return http.client.HTTPSConnection(self._host, self._port, timeout=seconds, context=self._tls)
@@ -229,7 +229,7 @@ class _Request:
         try:
             self._connection.connect()
             if self._is_cut_off:
-                return  # nobody waits for the answer any more
+                return  # nobody waits for the answer any longer
             self._connection.request("POST", self._target, self._body, self._headers)
             with self._connection.getresponse() as response:
                 self._judge(response)

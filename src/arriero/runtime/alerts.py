@@ -5,11 +5,11 @@ A process takes an alert, delivers it, and settles it. The transaction that take
 under the same id: at least once. If the alert is closed meanwhile, settling is refused, and the alert is due again with its
 new state.
 
-A sink that fails is told again after a growing delay, for as long as it takes; those that know are left alone. A sink
-that let its whole time pass rests for a while: each alert offered to it meanwhile counts as failed at once, so that a
+A sink that fails is notified again after a growing delay, for as long as it takes; those that know are left alone. A sink
+that let its whole time pass rests for a while: each alert offered to it meanwhile counts as failed immediately, so that a
 webhook that hangs does not keep hundreds of alerts from the log.
 
-Alerts of one cause are one message (``core.alert_groups``). The first is told immediately. Those that follow are collected for a few
+Alerts of one cause are one message (``core.alert_groups``). The first is reported immediately. Those that follow are collected for a few
 seconds, longer while they keep coming: they are put back, due when that time is over, and reported together. Each process collects for
 itself, so a store with several processes gets a message from each at most.
 """
@@ -33,18 +33,18 @@ from .ports import Ports, ProcessClock
 
 logger = logging.getLogger("arriero")
 
-TELLINGS_MAX = 8  # at once: a storm of alerts must not become a storm of requests
+TELLINGS_MAX = 8  # at a time: a storm of alerts must not become a storm of requests
 REST_SECONDS = 60.0
 TAKEN_MAX = 400  # alerts looked at in one pass, of which those of one cause are one message
 SETTLE_SECONDS = 30.0  # what settling may take on a busy store before another process takes the alert
 
 
 class Alerting:
-    """Delivers alerts to sinks. Without sinks alerts stay as they are: a process with sinks tells them.
+    """Delivers alerts to sinks. Without sinks alerts stay as they are: a process with sinks delivers them.
 
     Args:
         sinks: all processes on a store should have the same; an alert is settled when the sinks of one process know.
-        retry_seconds: until a sink that failed is told again; doubles up to ``retry_seconds_max``.
+        retry_seconds: until a sink that failed is notified again; doubles up to ``retry_seconds_max``.
         poll_seconds: between passes.
     Raises: DefinitionError - two sinks have one name, or a number cannot work.
     """
@@ -73,7 +73,7 @@ class Alerting:
         self._retry_seconds = retry_seconds
         self._retry_seconds_max = retry_seconds_max
         self._poll_seconds = poll_seconds
-        self._alerts_max = max(1, TELLINGS_MAX // max(1, len(sinks)))  # each is told to all its sinks at once
+        self._alerts_max = max(1, TELLINGS_MAX // max(1, len(sinks)))  # each goes to all its sinks at the same time
         self._hold_seconds = max((sink.timeout_seconds for sink in sinks), default=0.0) + SETTLE_SECONDS
         self._rests_until: dict[str, float] = {}
         self._windows: dict[
@@ -92,7 +92,7 @@ class Alerting:
             await self._ports.clock.idle(self._never, self._poll_seconds)
 
     async def tell_due(self) -> None:
-        """Tell all alerts that are due; a full pass is followed by another at once. Raises StoreError."""
+        """Deliver all alerts that are due; a full pass is followed by another immediately. Raises StoreError."""
         while await self.tick() >= TAKEN_MAX:
             pass
 
@@ -160,7 +160,7 @@ class Alerting:
         )
 
     async def _tell(self, sink: AlertSink, alert: Alert) -> str | None:
-        """Tell one sink. Returns why that failed, or None; raises only when this process stops."""
+        """Notify one sink. Returns why that failed, or None; raises only when this process stops."""
         if self._ports.clock.monotonic() < self._rests_until.get(sink.name, 0.0):
             return f"it is left alone for {REST_SECONDS:.0f} s, because it let its time pass"
         try:

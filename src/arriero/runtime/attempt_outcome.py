@@ -20,7 +20,7 @@ from .report_verdicts import ReportedFailure, ReportedResult
 class ThreadAnswer:
     """Calls a function once and keeps its result.
 
-    The attempt's own wait is cancelled when its time is over; the thread goes on, and its answer would be dropped with
+    The attempt's own wait is cancelled when its time is over; the thread continues, and its answer would be dropped with
     the future that nobody waits for.
     """
 

@@ -41,7 +41,7 @@ class AttemptParts(msgspec.Struct, frozen=True):
     """The parts of the process that all its attempts use.
 
     Attributes:
-        report: called with each report; whoever drives the task takes it.
+        report: called with each report; the one who drives the task takes it.
         report_late: called with a report whose attempt's time was over; it changes nothing.
         in_threads: attempts whose function runs in a thread, also after their own end.
     """
@@ -71,8 +71,8 @@ class AttemptRun:
         self._in_thread = False
         self._thread_answer: ThreadAnswer | None = None  # of the last try that ran in a thread
         self._task: asyncio.Task[None] | None = None  # from its first line on: it may be cancelled before
-        self._number = 0  # of the try under way, or the last one
-        self._call_began: float | None = None  # when the try under way began, monotonic
+        self._number = 0  # of the try running, or the last one
+        self._call_began: float | None = None  # when the try running began, monotonic
         self._step_try: StepTry | None = None  # the same
         self._timer: Timer | None = None  # until its deadline
         self._leaving: Timer | None = None
@@ -80,7 +80,7 @@ class AttemptRun:
         self.has_reported = False
         self._remote_attempt: RemoteAttempt | None = None  # of the last try, if a program outside of Python makes it
         self.is_over = False  # it has ended, or was left behind
-        self._over: asyncio.Future[None] | None = None  # made for whoever waits for that
+        self._over: asyncio.Future[None] | None = None  # made for the caller that waits for that
 
     def is_in_time(self) -> bool:
         """Returns True before its deadline: a second run of it would overlap with this one."""
@@ -130,7 +130,7 @@ class AttemptRun:
         try:
             outcome = await self._run_tries()
         except asyncio.CancelledError:
-            # Past complete_by, or the process stops: there is no answer, whoever supervises decides.
+            # Past complete_by, or the process stops: there is no answer, no matter who supervises decides.
             if self._call_began is not None and not self.is_in_time():
                 self._note_call("expired", StepFailure("expired", "no answer within its time"))
         except Exception:
@@ -307,7 +307,7 @@ class AttemptRun:
         return self.has_place
 
     def _is_refuted(self, error: BaseException) -> bool:
-        """Returns True if a client raised ``error`` as "surely did not happen", and the same try sent more afterwards."""
+        """Returns True if a client raised ``error`` as "definitely did not happen", and the same try sent more afterwards."""
         if self._step_try is None or not isinstance(error, StepError):
             return False
         self._step_try.end()  # first: a thread of the step's that sends now is seen below, or is refused
@@ -366,7 +366,7 @@ class AttemptRun:
     def _make_try(
         self, definition: Step[Any, Any], code: Step[Any, Any] | Compensation, first: Attempt, checked: list[Any]
     ) -> Awaitable[Any]:
-        """Call the step's function. ``checked``: its arguments; made anew for each further try, as a step may change them."""
+        """Call the step's function. ``checked``: its arguments; made again for each further try, as a step may change them."""
         step, signature, agent = self._step, code.signature, definition.agent
         arguments = checked.pop() if checked else signature.arguments(step.arguments)
         self._step_try = StepTry(first)

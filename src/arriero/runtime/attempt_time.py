@@ -23,7 +23,7 @@ class AttemptRegistry:
     """Attempts by (step_no, fence).
 
     An entry goes when the store has answered the attempt's report, because from then on no new reading shows the attempt
-    as running. A reading that was under way may still show it, so the entry outlives such readings. A submission with which
+    as running. A reading that was running may still show it, so the entry outlives such readings. A submission with which
     a task begins is such a reading, too: its answer names the first attempts, and may come after news of the same commit.
     Answers to all other commands come one after the other, before the answer to the report.
 
@@ -32,9 +32,9 @@ class AttemptRegistry:
 
     def __init__(self) -> None:
         self._begun: dict[tuple[int, int], Instant] = {}
-        self._readings: dict[int, None] = {}  # those under way, the oldest first
+        self._readings: dict[int, None] = {}  # those running, the oldest first
         self._last_reading = 0
-        # Attempts that readings under way may still show, each behind the last reading that had begun by then.
+        # Attempts that readings running may still show, each behind the last reading that had begun by then.
         self._settled: deque[tuple[int, tuple[int, int]]] = deque()
         self._sweep_at = SWEEP_FROM
 
@@ -125,7 +125,7 @@ class AttemptTime:
 
     @property
     def trace_headers(self) -> Mapping[str, str]:
-        """Headers that tell a service of the attempt's span; where nobody traces, those that the submitter gave."""
+        """Headers that inform a service of the attempt's span; where nobody traces, those that the submitter gave."""
         if self._context.tracer is not None:
             return self._context.tracer.find_context(self._dispatch).headers
         if self._dispatch.trace_context is None:
@@ -140,7 +140,7 @@ class AttemptTime:
         return self._deadline - self._context.clock.monotonic()
 
     async def extend(self, seconds: float) -> None:
-        """Move the deadline to so many seconds from now, at most to the step's ``extend_max``. Raises AttemptOver."""
+        """Move the deadline to that many seconds from now, at most to the step's ``extend_max``. Raises AttemptOver."""
         latest = find_latest_complete_by(self._step)
         self._registry.extend((self._step.step_no, self._step.fence), latest)
         command = ExtendAttempt(
@@ -162,7 +162,7 @@ class AttemptTime:
             await self._save(text)
             return
         saving = asyncio.get_running_loop().create_task(self._save(text))
-        saving.add_done_callback(lambda task: task.cancelled() or task.exception())  # also if nobody waits any more
+        saving.add_done_callback(lambda task: task.cancelled() or task.exception())  # also if nobody waits any longer
         await asyncio.shield(saving)
 
     async def _save(self, text: str) -> None:

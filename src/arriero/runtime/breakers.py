@@ -26,14 +26,14 @@ LOOK_SECONDS = 1.0  # between Takes that will bring nothing, as far as is known
 class AgentBreakers:
     """Circuit breakers of an Agent and its targets, and the calls that they are judged by, as this process knows them.
 
-    Whoever ends a call says so here, once: it is counted for the metrics of the Agent and judged for its breaker.
+    The one who ends a call says so here, once: it is counted for the metrics of the Agent and judged for its breaker.
     """
 
     def __init__(self, agent: Agent, context: ProcessContext, counter: CallCounter) -> None:
         self._agent = agent
         self._context = context
         self._counter = counter
-        self._learned_at = 0.0  # when a Take last told of them, monotonic
+        self._learned_at = 0.0  # when a Take last reported them, monotonic
         self.windows: dict[BreakerKey, CallWindow] = {}  # a few without calls lately may be left
         self._windows_max = WINDOWS_KEPT
         self.known: dict[BreakerKey, BreakerRow] = {}  # that are not closed, or paused
@@ -52,7 +52,7 @@ class AgentBreakers:
         """Returns True if a Take for the Agent may bring something, or if it is time to look whether it would.
 
         A breaker of the whole Agent that lets nothing through is asked again when a canary may go, and now and then,
-        because a person may have closed it.
+        because an operator may have closed it.
         """
         row = self.find_whole(self._context.app)
         if row is None or row.state is BreakerState.HALF_OPEN or may_let_through(row, self._context.store.now()):
@@ -68,7 +68,7 @@ class AgentBreakers:
                 found[row.app, row.agent, row.target] = row
         for key in self.known.keys() - found.keys():
             self.windows.pop(key, None)  # they speak of an outage that is over
-        self.known.clear()  # not replaced: a probe under way writes its finding into it
+        self.known.clear()  # not replaced: a probe running writes its finding into it
         self.known.update(found)
 
     def note_call(self, step: StepRow, call: EndedCall, *, retry_after: float | None, unavailable: bool) -> None:

@@ -20,7 +20,7 @@ from ..store.state_store import StateStore
 from ..system.loops import Loop, LoopGuard
 from .ports import ProcessClock
 
-BUCKETS = 10  # parts of a window: calls leave it so many at a time
+BUCKETS = 10  # parts of a window: calls leave it that many at a time
 ADDED_UP_AT = 1_000  # calls: so that a store that is away for an hour costs little memory
 
 
@@ -53,7 +53,7 @@ class _Bucket(msgspec.Struct):
 
 
 class CallWindow:
-    """The calls to one service, or to one part of it, that has a breaker of its own."""
+    """The calls to one service, or to one part of it, that has a separate breaker."""
 
     def __init__(self, policy: Breaker) -> None:
         self.slow_limit = policy.slow_limit
@@ -119,7 +119,7 @@ class CallWindow:
 class CallCounter:
     """The calls of this process by minute and Agent, as far as the store may not have them.
 
-    A call that has ended costs one entry of a list. The entries are added up many at once.
+    A call that has ended costs one entry of a list. The entries are added up many at the same time.
     """
 
     def __init__(self, app: str, process_no: int) -> None:

@@ -53,7 +53,7 @@ RaisedInChild = UnknownInChild | PermanentInChild | TransientInChild
 async def call_in_child(
     ports: Ports, definition: Step[Any, Any], step: StepRow, task_id: str, time: AttemptTime
 ) -> ChildSucceeded | ChildUnrecordable:
-    """Call a step's function in a child process. Cancelled, it kills the child at once.
+    """Call a step's function in a child process. Cancelled, it kills the child immediately.
 
     Raises: RaisedInChild.
     """

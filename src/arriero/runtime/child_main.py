@@ -73,7 +73,7 @@ class Parent:
         try:
             while line := self._read.readline():
                 self._answers.put(read_answer(line))
-        finally:  # also by a bug: a child that nobody can reach must not go on
+        finally:  # also by a bug: a child that nobody can reach must not continue
             end_now()
 
     def ask(self, asked: AskedByChild) -> AnswerToChild:

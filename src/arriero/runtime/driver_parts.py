@@ -23,7 +23,7 @@ code_running: dict[asyncio.AbstractEventLoop | None, TaskRow | Submit] = {}
 
 
 def run_code(task: TaskRow | Submit, run: Callable[[], T]) -> T:
-    """Let a workflow's code run; meanwhile nothing else goes on on this event loop."""
+    """Let a workflow's code run; meanwhile nothing else continues on this event loop."""
     loop = asyncio._get_running_loop()
     code_running[loop] = task
     try:
@@ -60,7 +60,7 @@ class DriverHost(Protocol):
     """The Scheduler, as a driver sees it."""
 
     def may_hand_over(self, key_since: float) -> bool:
-        """Returns True if this process may go on with the next task of a convoy whose key it has held since then."""
+        """Returns True if this process may continue with the next task of a convoy whose key it has held since then."""
         ...
 
     def reload_soon(self, task_no: int, reports: tuple[Reported, ...]) -> None: ...

@@ -1,4 +1,4 @@
-"""Writes into the log what failed: each attempt, whoever found it, and each task that is held because of its code.
+"""Writes into the log what failed: each attempt, no matter who found it, and each task that is held because of its code.
 
 It sees commands once they are written, so that a line says what is recorded: when the next attempt comes, or that
 none comes. A line that is lost with its process is still in the history.
@@ -16,7 +16,7 @@ from ..system.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger("arriero")
 
-OnApplied = Callable[[AnyCommand, Applied], None]  # told of each command of this process that was written
+OnApplied = Callable[[AnyCommand, Applied], None]  # reported each command of this process that was written
 
 
 def ignore_applied(_command: AnyCommand, _answer: Applied) -> None:
@@ -26,7 +26,7 @@ def ignore_applied(_command: AnyCommand, _answer: Applied) -> None:
 class FailureLog:
     """Writes failures into the log of the process. ``monotonic``: seconds of the process; ``now``: the store's clock.
 
-    What a service refuses for good is written at the level INFO, all else at WARNING.
+    What a service refuses permanently is written at the level INFO, all else at WARNING.
     """
 
     def __init__(self, monotonic: Callable[[], float], now: Callable[[], Instant]) -> None:

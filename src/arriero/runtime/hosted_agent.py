@@ -27,7 +27,7 @@ TOLD_FACTOR = 1.5  # of places, between two lines of the log about one Agent: sm
 # Between Takes of an Agent whose room is used up, unless this process frees a slot. Other processes take for the slots that
 # they free. Only what a process leaves behind that ends or drains waits so long.
 USED_UP_SECONDS = 0.5
-TOLD_AFTER_SECONDS = 1.0  # of waiting for the retry budget: a shorter wait is over before somebody has read of it
+TOLD_AFTER_SECONDS = 1.0  # of waiting for the retry budget: a shorter wait is over before a caller has read of it
 REPORT_SECONDS = 0.5  # before the end of an attempt: its last failure is reported then, and not lost as an expiry
 WAKES_PER_SECOND_MAX = 50.0  # of all retries that wait: more would keep the event loop busy for nothing
 
@@ -50,7 +50,7 @@ class HostedAgent:
 
     Attributes:
         used, used_by_others: places in use, and those of them that are used by work that is not urgent.
-        kept: of those in use, places that are kept for what the Take under way may bring.
+        kept: of those in use, places that are kept for what the Take running may bring.
         has_backlog: requests may wait in the store; those go first.
         is_limited, has_rate: its attempts begin with a Take alone; each further try asks the store.
         is_taking: False once the process drains.
@@ -139,7 +139,7 @@ class HostedAgent:
     def reserve(self, priority: int, target: str = "") -> bool:
         """Take a place for a new request. Returns False if the request must wait in the store."""
         if self.breakers.known and self.breakers.is_barred(self._context.app, target):
-            return False  # it is taken from the store, by whoever the breaker lets through
+            return False  # it is taken from the store, by the one who the breaker lets through
         if self.is_limited:
             self.has_backlog = True
             self._take_in_next_turn(self)
@@ -185,7 +185,7 @@ class HostedAgent:
         self._take_soon()
 
     def look_at_breaker(self) -> None:
-        """Ask the store for requests now and then: with them it tells how the breaker is, and no other request waits."""
+        """Ask the store for requests now and then: with them it says how the breaker is, and no other request waits."""
         at = self._context.clock.monotonic()
         if at >= self._looked_at + BREAKER_SECONDS:
             self._looked_at = at
@@ -316,8 +316,8 @@ def count_leaked(hosted: Sequence[HostedAgent], priorities: Sequence[int], kept:
     """Count places in use that belong to nobody, for the simulator and tests.
 
     Args:
-        priorities: of the attempts under way that have a place.
-        kept: for the Take under way.
+        priorities: of the running attempts that have a place.
+        kept: for the Take running.
     """
     leaked = sum(one.used for one in hosted) - sum(room.total for room in kept) - len(priorities)
     others = sum(one.used_by_others for one in hosted) - sum(room.open for room in kept)

@@ -20,7 +20,7 @@ class Leader:
     """Runs ``work(term)`` again and again while this process leads.
 
     Two loops: ``run`` keeps the lease, ``recover`` works under it, so that a pass that takes long costs no lease. A process
-    that does not lead asks for the lease every ``supervise_seconds``, and at once when it hears that nobody leads. A pass
+    that does not lead asks for the lease every ``supervise_seconds``, and immediately when it hears that nobody leads. A pass
     that hangs gives the lease back, and while it hangs this process does not take it again: another one may lead.
     The lease is trusted until the start of the last successful renewal plus its length less a margin, on our own
     monotonic clock.
@@ -42,9 +42,9 @@ class Leader:
         self._store = context.store
         self._clock = context.clock
         self._settings = context.settings
-        self._leaderless = asyncio.Event()  # somebody has seen that nobody leads
+        self._leaderless = asyncio.Event()  # a caller has seen that nobody leads
         self._acquired = asyncio.Event()
-        self._pass_since: float | None = None  # when the pass under way began
+        self._pass_since: float | None = None  # when the pass running began
         self.term: int | None = None
         self.led_by: LeaseHolder | None = None  # the process that led when the lease was last asked for
         self._trusted_until = 0.0
@@ -108,7 +108,7 @@ class Leader:
             while (
                 self.term is not None and self.is_leading() and await self._work(self.term) >= self._settings.batch_max
             ):
-                pass  # more is waiting; a full pass is followed by another at once
+                pass  # more is waiting; a full pass is followed by another immediately
         finally:
             self._pass_since = None
 

@@ -1,4 +1,4 @@
-"""Watches from a thread whether the event loop goes on, remembers when it did not and what ran, and reports it to others.
+"""Watches from a thread whether the event loop continues, remembers when it did not and what ran, and reports it to others.
 
 The thread asks the loop to answer. While an answer is missing, it looks at the line that the loop's thread is at: this is
 the call that blocks. It logs a standstill once when it has lasted ``TOLD_SECONDS``, and once when it is over. If the time of
@@ -89,7 +89,7 @@ class LoopWatch:
         has_run = now - self._looked_at < NOT_RUN_SECONDS
         self._looked_at = now
         asked_at = self._asked_at
-        if asked_at is None or not has_run:  # a machine that slept: the loop is asked anew
+        if asked_at is None or not has_run:  # a machine that slept: the loop is asked again
             self._ask(now)
         elif now - asked_at >= SEEN_SECONDS:
             self._note(now - asked_at, frame_of_loop)
@@ -129,7 +129,7 @@ class LoopWatch:
             self._log.tell(("standstill over", _format_place(over)), format_ended_line(over))
 
     def find_current(self) -> Standstill | None:
-        """The standstill that still lasts; None while the loop goes on."""
+        """The standstill that still lasts; None while the loop continues."""
         return self._seen
 
     def find_last_ended(self) -> Standstill | None:
@@ -185,7 +185,7 @@ class StandstillReports:
             await self.keeper.stop()
 
     def describe_current(self) -> str:
-        """Describe what runs while the loop stands still; empty if it goes on."""
+        """Describe what runs while the loop is blocked; empty if it continues."""
         seen = None if self.watch is None else self.watch.find_current()
         return "" if seen is None else f"{format_code_that_ran(seen)}; {suggest_remedy(seen)}"
 

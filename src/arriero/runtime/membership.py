@@ -36,7 +36,7 @@ class Membership:
     Args:
         on_lost: called when this process was declared lost: what it held is others' now.
         spawn: runs a coroutine as a part of this process.
-        standing_still: what runs on the event loop while it stands still; empty: nobody knows.
+        standing_still: what runs on the event loop while it is blocked; empty: nobody knows.
         about_now: what this process says of itself by now, given what it said as it registered.
         room_now: what it reports of its Agents with each renewal, as JSON text; called in the thread that renews.
     """
@@ -96,7 +96,7 @@ class Membership:
         self._keeper = self._context.ports.keep(self._run_renewals)
 
     async def announce_leaving(self) -> None:
-        """Tell the others that this process was asked to end, so that no task is charged if it is killed as it drains."""
+        """Notify the others that this process was asked to end, so that no task is charged if it is killed as it drains."""
         self._about = mark_as_leaving(self._about)
         try:
             await self._store.describe(self._context.process_no, self._about)
@@ -109,7 +109,7 @@ class Membership:
         self._context.trusted_until = 0.0
 
     async def stop(self, *, retire: bool) -> None:
-        """Stop renewing; with ``retire`` say that nothing is held any more. May be called again."""
+        """Stop renewing; with ``retire`` say that nothing is held any longer. May be called again."""
         self.distrust()
         if self._keeper is not None:
             await self._keeper.stop()
@@ -126,18 +126,18 @@ class Membership:
         self._note_alive()
 
     def _note_alive(self) -> None:
-        """Note that the event loop goes on; runs there."""
+        """Note that the event loop continues; runs there."""
         self._seen_alive = self._clock.monotonic()
 
     async def _run_renewals(self) -> None:
-        """Renew the lease off the event loop. Renewal needs progress of the loop: one that stands still loses its lease."""
+        """Renew the lease off the event loop. Renewal needs progress of the loop: one that is blocked loses its lease."""
         assert self._loop is not None
         try:
             while True:
                 await self._clock.sleep(self._settings.lease_seconds / RENEWALS_PER_LEASE)
                 with self._lease_guard:
                     await self._renew(self._loop)
-        finally:  # however it ended: a process that does not renew must not go on as if it did
+        finally:  # however it ended: a process that does not renew must not continue as if it did
             with suppress(RuntimeError):  # the event loop has ended, and the process with it
                 if not self._is_over:
                     self._loop.call_soon_threadsafe(self._lose)
@@ -160,13 +160,13 @@ class Membership:
         await self._describe()
 
     async def _describe(self) -> None:
-        """Tell the others that the event loop stands still or stood still. Runs off the loop, which cannot do that itself."""
+        """Notify the others that the event loop is blocked or was blocked. Runs off the loop, which cannot do that itself."""
         try:
             about = self._about_now(self._about)
             if about != self._about_told:
                 await self._store.describe(self._context.process_no, about)
                 self._about_told = about
-        except Exception as error:  # told at the next renewal; this one must not fail with it
+        except Exception as error:  # reported at the next renewal; this one must not fail with it
             self._lease_guard.tell(error)
 
     def _tell_room(self) -> str:
@@ -203,7 +203,7 @@ class Membership:
         self._on_lost()
 
     def _process_renewal(self, renewal: Renewal, left_at: float) -> None:
-        if self._is_over:  # it was on its way as this process stopped
+        if self._is_over:  # it was in transit as this process stopped
             return
         if not renewal.renewed:
             self._lose()
@@ -246,7 +246,7 @@ class Membership:
     async def _free_all(self, other: ProcessRow, *, known_dead: bool) -> None:
         if not other.retired and not await self._retire(other.process_no, known_dead=known_dead):
             return
-        # All at once: whether a task on probation is among them decides who is charged.
+        # All together: whether a task on probation is among them decides who is charged.
         while held := await self._store.load_held(other.process_no, HELD_MAX):
             about = read_process_about(other)
             commands = on_process_lost(
@@ -264,4 +264,4 @@ class Membership:
                 if isinstance(answer, Applied):
                     self._context.on_applied(command, answer)
             if not any(isinstance(answer, Applied) for answer in answers):
-                return  # somebody else frees it too; the next renewal looks again
+                return  # another process frees it too; the next renewal looks again

@@ -162,7 +162,7 @@ class NodeSession:
             self.committer.start(lambda: self._process_loop_end(Loop.COMMITTER))
             await self.agents.start()
             await self.membership.start()
-        except BaseException:  # a resource cannot be opened, the store is gone, or nobody wants it any more
+        except BaseException:  # a resource cannot be opened, the store no longer exists, or nobody wants it any longer
             await finish(self.abandon(retire=True))
             raise
         if "supervisor" in self._plan.roles:
@@ -303,7 +303,7 @@ class NodeSession:
     async def drain(self) -> None:
         """Take nothing new, let attempts end, put down every task, retire.
 
-        Cancelled, or broken, it drops everything instead: nothing goes on that nobody would end.
+        Cancelled, or broken, it drops everything instead: nothing continues that nobody would end.
         """
         try:
             await self._put_down_all()
@@ -330,15 +330,15 @@ class NodeSession:
             if not self.agents.is_busy() and self._clock.monotonic() > give_up_at:
                 logger.warning("some tasks could not be put down; they are freed once this process is retired")
                 break
-            await self.agents.wait_until_drained()  # also what a commit under way has begun meanwhile
+            await self.agents.wait_until_drained()  # also what a commit running has begun meanwhile
             self.scheduler.put_down_idle(all_idle=True)
             await self._clock.sleep(0.01)
 
     async def abandon(self, *, retire: bool = False) -> None:
-        """Drop everything and write only that this process is gone. May be called again, and after ``drain``.
+        """Drop everything and write only that this process has ended. May be called again, and after ``drain``.
 
         Args:
-            retire: say at once that nothing is held any more. This is not done if an attempt still runs before its deadline,
+            retire: say immediately that nothing is held any longer. This is not done if an attempt still runs before its deadline,
                 because it swallows its cancellation or runs in a thread. Then others wait until the lease has lapsed.
         """
         self._is_ending = True
@@ -375,7 +375,7 @@ class NodeSession:
             task.cancel()
         if self._tasks:
             _, left = await asyncio.wait(list(self._tasks), timeout=CANCELLED_SECONDS_MAX)
-            for task in left:  # a function that is told of alerts
+            for task in left:  # a function that is notified of alerts
                 logger.error("%s goes on although it was cancelled, and is left behind", task.get_coro())
 
 
@@ -410,7 +410,7 @@ class Node:
         self.session = None
         logger.error("this process was declared lost (frozen, or cut off from the store); it begins again as a new one")
         self._leaving = asyncio.get_running_loop().create_task(self._leave(lost))
-        await asyncio.shield(self._leaving)  # whoever stops us meanwhile waits for it
+        await asyncio.shield(self._leaving)  # the one who stops us meanwhile waits for it
         while True:
             try:
                 session = self._make_session()
@@ -448,7 +448,7 @@ class Node:
     async def stop(self, *, drain: bool = True) -> None:
         """End; with ``drain`` after letting attempts end and putting every task down.
 
-        Cancelled meanwhile, it drops everything, ends all the same, and then the cancellation goes on.
+        Cancelled meanwhile, it drops everything, ends all the same, and then the cancellation continues.
         """
         session = None
         try:

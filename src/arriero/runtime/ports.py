@@ -61,7 +61,7 @@ class Ports(Protocol):
         ...
 
     async def run_in_thread(self, pool: str, size: int, function: Callable[[], T], on_done: Callable[[], None]) -> T:
-        """Run a plain function in a thread; ``on_done`` is called when it has ended, even if nobody waits any more."""
+        """Run a plain function in a thread; ``on_done`` is called when it has ended, even if nobody waits any longer."""
         ...
 
     def wait_in_thread(self, loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, T]) -> T:
@@ -82,7 +82,7 @@ class Ports(Protocol):
         ...
 
     def watch(self, look: "Look", seconds: float) -> "Keeper | None":
-        """Call ``look`` every so many seconds off the event loop, which it looks at; None where no time passes."""
+        """Call ``look`` every that many seconds off the event loop, which it looks at; None where no time passes."""
         ...
 
 
@@ -120,7 +120,7 @@ class Keeper(Protocol):
 class LoopClock:
     """The machine's time since boot, suspended time included: a deadline that passed while it slept has passed.
 
-    The event loop's timers stand still in that time, so whoever sends looks at this clock before each try.
+    The event loop's timers are blocked in that time, so the one who sends looks at this clock before each try.
 
     Not asked of the running loop: a coroutine that is collected runs its ``finally`` wherever that happens, also while
     workflow code is on its own loop, which has no clock to give.
@@ -143,7 +143,7 @@ class LoopClock:
 
 
 class ThreadKeeper:
-    """Renewals in a thread with a loop of its own, so that a busy event loop does not cost a lease."""
+    """Renewals in a thread with a separate loop, so that a busy event loop does not cost a lease."""
 
     def __init__(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._renewals = renewals
@@ -257,7 +257,7 @@ class SystemPorts:
             raise
 
         def tell(_: object) -> None:
-            with suppress(RuntimeError):  # the loop is closed; nobody counts any more
+            with suppress(RuntimeError):  # the loop is closed; nobody counts any longer
                 loop.call_soon_threadsafe(on_done)
 
         future.add_done_callback(tell)
@@ -284,7 +284,7 @@ class SystemPorts:
         except RuntimeError:
             asked.close()
             raise
-        while not future.done():  # in slices: a loop that is closed tells nobody
+        while not future.done():  # in slices: a loop that is closed says nobody
             wait((future,), LOOK_SECONDS)
             if loop.is_closed() and not future.done():
                 raise RuntimeError("the event loop is closed")

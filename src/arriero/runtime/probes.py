@@ -1,4 +1,4 @@
-"""Probes of this process: asks a service whose breaker is open whether it is well, if no other process does."""
+"""Probes of this process: asks a service whose breaker is open whether it is healthy, if no other process does."""
 
 import asyncio
 import inspect
@@ -55,7 +55,7 @@ class Probing:
         return row.app == self._context.app and not is_kept
 
     def abandon(self) -> None:
-        """Cancel every probe. What it has found is not told; another process probes once its time is over."""
+        """Cancel every probe. What it has found is not reported; another process probes once its time is over."""
         for task in self._tasks:
             task.cancel()
 
@@ -90,7 +90,7 @@ class Probing:
         self._hosted.note_waiting()
 
     async def _call(self, key: BreakerKey) -> str | None:
-        """Call the function within its time. Returns what speaks against the service; None if it is well."""
+        """Call the function within its time. Returns what speaks against the service; None if it is healthy."""
         probe = self._probe
         self._calling.add(key)
         task = asyncio.get_running_loop().create_task(self._start(key))
@@ -102,7 +102,7 @@ class Probing:
             await asyncio.wait((task, late), return_when=asyncio.FIRST_COMPLETED)
         finally:
             timer.cancel()
-            task.cancel()  # nobody waits for it any more
+            task.cancel()  # nobody waits for it any longer
             task.add_done_callback(_look_at)
         if not task.done():
             return f"no answer within {probe.complete_within:g} s"
@@ -130,7 +130,7 @@ class Probing:
         if probe.is_async:
             await probe.function(*arguments)
             return
-        on_end = partial(self._calling.discard, key)  # a thread goes on after a cancellation
+        on_end = partial(self._calling.discard, key)  # a thread continues after a cancellation
         function = partial(probe.function, *arguments)
         await self._context.ports.run_in_thread(f"{agent.name}-probe-{key[2]}", 1, function, on_end)
 

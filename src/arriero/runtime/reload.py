@@ -15,7 +15,7 @@ from .ports import Ports
 logger = logging.getLogger("arriero")
 
 AGAIN_SECONDS = 0.2  # between questions while the store does not answer
-TASKS_MAX = 100  # of one question: what was read for the first ones is not old by the time they go on
+TASKS_MAX = 100  # of one question: what was read for the first ones is not old by the time they continue
 
 OnRead = Callable[[int, Loaded | None, tuple[Reported, ...]], None]
 
@@ -24,8 +24,8 @@ class ReloadQueue:
     """Reads records, one query at a time. Tasks asked for meanwhile go with the next query, so there is no timer.
 
     Args:
-        on_read: told of each task's number, its record (None: it is gone), and the reports that came for it meanwhile.
-        reading: entered while a question is under way and what it found is acted on.
+        on_read: reported each task's number, its record (None: it no longer exists), and the reports that came for it meanwhile.
+        reading: entered while a question is running and what it found is acted on.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Hands requests of remote steps to the programs that poll for them, and waits for their reports.
 
 A program polls for requests of an Agent. While it waits, what it asks for are the Agent's places here, so a request is taken
-from the store only if somebody waits for it. An attempt waits here from its beginning to its report. Its request is
+from the store only if a caller waits for it. An attempt waits here from its beginning to its report. Its request is
 handed to a poll, and is delivered once the answer of the poll has been written. A request that nobody fetches goes back to
 the store; it costs no attempt.
 """
@@ -35,7 +35,7 @@ LOOK_SECONDS = 1.0  # between looks whether attempts here were reported, extende
 class Poll:
     """A program that waits for requests of one Agent.
 
-    ``requests``: those that it is to be given. ``asked_with``: the Take that asks for them; 0: none is under way.
+    ``requests``: those that it is to be given. ``asked_with``: the Take that asks for them; 0: none is running.
     """
 
     def __init__(self, agent: str, limit: int) -> None:
@@ -72,7 +72,7 @@ class RemoteDispatcher:
         self.calls = RemoteCalls(context, verdicts, self._begin)
         self._tasks: set[asyncio.Task[None]] = set()
         self._looked_at = 0.0
-        self.is_draining = False  # once True, no request is given out any more
+        self.is_draining = False  # once True, no request is given out any longer
 
     async def read_secret(self) -> bytes:
         """Read the secret under which capabilities are signed, once. Raises StoreError.
@@ -177,7 +177,7 @@ class RemoteDispatcher:
         self._close(poll)
 
     def give_up(self, poll: Poll) -> None:
-        """Note that a poll surely gets no answer: its requests go to the next one. Nothing happens after ``confirm``."""
+        """Note that a poll definitely gets no answer: its requests go to the next one. Nothing happens after ``confirm``."""
         self._close(poll)
         self._put_back(poll)
 
@@ -323,7 +323,7 @@ class RemoteDispatcher:
 
     # --- the end
     def drain(self) -> None:
-        """Give no request out any more. Attempts that are delivered end here: their programs hold them."""
+        """Give no request out any longer. Attempts that are delivered end here: their programs hold them."""
         self.is_draining = True
         for remote_attempt in self._remote_attempts.values():
             if remote_attempt.is_delivered:

@@ -77,16 +77,16 @@ class ReportVerdicts:
         return waiting
 
     def find(self, identity: AttemptIdentity) -> "asyncio.Future[str] | None":
-        """The future of a verdict that somebody waits for; None: nobody does."""
+        """The future of a verdict that a caller waits for; None: nobody does."""
         return self._waiting.get(identity)
 
     def tell(self, identity: AttemptIdentity, verdict: str) -> None:
-        """Tell the verdict about a report."""
+        """Report the verdict about a report."""
         waiting = self._waiting.pop(identity, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(verdict)
 
     def give_up(self) -> None:
-        """Tell all who wait that nobody knows: this process ends."""
+        """Notify all who wait that nobody knows: this process ends."""
         for identity in list(self._waiting):
             self.tell(identity, UNANSWERED)

@@ -56,7 +56,7 @@ class RequestTaker:
         self._timer_at = 0.0  # monotonic
         self._begun = 0  # Takes
         self.answered = 0  # of them, also those whose answer is lost
-        self.asked: tuple[ReservedRoom, ...] = ()  # by the Take under way
+        self.asked: tuple[ReservedRoom, ...] = ()  # by the Take running
         self.unsure: tuple[ReservedRoom, ...] = ()  # by Takes whose answer was lost; the store is asked what those took
 
     @cached_property
@@ -64,7 +64,7 @@ class RequestTaker:
         return tuple(sorted({name for one in self._hosted.values() for name in one.agent.steps}))
 
     def drain(self) -> None:
-        """Take nothing any more."""
+        """Take nothing any longer."""
         self._is_draining = True
 
     def take_in_next_turn(self, hosted: HostedAgent) -> None:
@@ -116,7 +116,7 @@ class RequestTaker:
         self._context.committer.put(command, lambda answer: self._process_answer(asked, answer))
 
     def find_asking(self) -> int:
-        """Return the number of the Take that asks for all that is wanted by now; 0: none is under way."""
+        """Return the number of the Take that asks for all that is wanted by now; 0: none is running."""
         return self._begun + self._take_again if self.asked else 0
 
     def _build_asked_room(self, hosted: HostedAgent) -> ReservedRoom:
@@ -154,7 +154,7 @@ class RequestTaker:
             if hosted.learn_limits(limited.get(hosted.name)):
                 continue  # its limits hold requests back, so it may have got fewer than it has room for
             if got[hosted.name] < room.open:
-                hosted.has_backlog = False  # nothing waits for it any more
+                hosted.has_backlog = False  # nothing waits for it any longer
             if got[hosted.name]:
                 may_wait.append(hosted)
         waits = [one.next_in for one in answer.limited if one.is_full and one.next_in is not None]
@@ -184,7 +184,7 @@ class RequestTaker:
         self.take_soon()
 
     def free_reconciled_places(self, known: tuple[ReservedRoom, ...]) -> None:
-        """Free the places kept for these lost answers: what they had taken is under way by now.
+        """Free the places kept for these lost answers: what they had taken is running by now.
 
         Others may have been lost since the store was asked: their places are kept until it is asked again.
         """

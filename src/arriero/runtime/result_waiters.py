@@ -24,7 +24,7 @@ class ResultWaiters:
     """All waiters of one App; one poll asks for all of them.
 
     Args:
-        is_driven: returns True if this process's own Scheduler holds a task. It tells of the end by itself, so the store
+        is_driven: returns True if this process's own Scheduler holds a task. It reports the end by itself, so the store
             is rarely asked about such a task.
     """
 
@@ -36,7 +36,7 @@ class ResultWaiters:
         self._is_driven = is_driven
         self._waiters: defaultdict[int, set[asyncio.Future[Ended]]] = defaultdict(set)
         self._poller: asyncio.Task[None] | None = None
-        self._asked = asyncio.Event()  # somebody new waits: the task may have ended long ago
+        self._asked = asyncio.Event()  # a caller new waits: the task may have ended long ago
         self._new: list[int] = []
         self._all_asked = False
 
@@ -52,7 +52,7 @@ class ResultWaiters:
         self._asked.set()
 
     def list_awaited(self) -> frozenset[int]:
-        """Numbers of the tasks that somebody waits for."""
+        """Numbers of the tasks that a caller waits for."""
         return frozenset(self._waiters)
 
     def is_awaited(self, task_no: int | None = None) -> bool:
@@ -94,7 +94,7 @@ class ResultWaiters:
                 del self._waiters[task_no]
 
     async def _poll(self) -> None:
-        """Ask about new waiters at once, and about all of them now and then."""
+        """Ask about new waiters immediately, and about all of them now and then."""
         clock = self._ports().clock
         guard = LoopGuard(Loop.WAITING, clock.monotonic)
         while self._waiters:
@@ -132,10 +132,10 @@ class ResultWaiters:
         return [number for number in numbers if not self._is_driven(number)]
 
     async def _ask(self, numbers: list[int]) -> bool:
-        """Tell the waiters whose tasks have ended. Returns True if there were any."""
+        """Notify the waiters whose tasks have ended. Returns True if there were any."""
         any_ended = False
         for start in range(0, len(numbers), ASK_TASKS_MAX):
-            with suppress(StoreError):  # asked again; whoever waits has a timeout of their own
+            with suppress(StoreError):  # asked again; the caller that waits has a separate timeout
                 for ended in await self._store().load_ended(numbers[start : start + ASK_TASKS_MAX]):
                     self.settle(ended)
                     any_ended = True
@@ -150,7 +150,7 @@ class ResultWaiters:
             gone = await self._store().load(number) is None
             waiters = self._waiters.pop(number, set())
             if not gone:
-                if waiters:  # else all got their answer meanwhile: an empty entry would count as somebody who waits
+                if waiters:  # else all got their answer meanwhile: an empty entry would count as a caller who waits
                     self._waiters[number] |= waiters
                 return
             for waiter in waiters:

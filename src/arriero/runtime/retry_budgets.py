@@ -37,7 +37,7 @@ class AgentRetries:
         share = agent.retry_budget
         self._budget = None if share is None else RetryBudget(share, clock.monotonic())
         self._calls = 0  # that have begun, and are not in the budget yet
-        self._kept = 0  # tokens that are kept for the Take under way
+        self._kept = 0  # tokens that are kept for the Take running
         self._is_limited = False  # fewer tokens than places were left for that Take
         self._has_timer = False  # a Take follows once a retry is allowed
         self._told_at = float("-inf")  # monotonic
@@ -68,7 +68,7 @@ class AgentRetries:
         return count
 
     def settle_take(self, steps: Iterable[StepRow]) -> None:
-        """Give back what the Take under way has not used. ``steps``: what it brought; a canary uses none."""
+        """Give back what the Take running has not used. ``steps``: what it brought; a canary uses none."""
         if self._budget is not None:
             used = sum(1 for step in steps if step.agent == self._agent and step.fence > 1 and not step.is_canary)
             if self._kept > used:  # the fence counts takes
@@ -97,7 +97,7 @@ class AgentRetries:
         assert budget is not None  # only a budget limits
         self._clock.call_later(
             max(seconds_until_allowed(budget, now), LOOK_SECONDS), note
-        )  # never at once, again and again
+        )  # not immediately, again and again
 
     def report_held(self, tries: int) -> HeldRetries | None:
         """Report what the budget holds back now. ``tries``: that wait for a token. None: it holds nothing back."""

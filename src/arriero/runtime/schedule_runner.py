@@ -1,7 +1,7 @@
 """Submits the runs of schedules that are due. It runs on the leader, and needs no user code.
 
 Each pass loads what is due by its index, decides, and writes a batch of decisions in one transaction with the runs. If the
-process dies before that, nothing is there; after it, all of it. Two leaders at once do no harm: the second decision is refused
+process dies before that, nothing is there; after it, all of it. Two leaders at the same time do no harm: the second decision is refused
 by the row's revision, and a run's id is its schedule and its instant.
 """
 
@@ -32,7 +32,7 @@ from .ports import Ports
 logger = logging.getLogger("arriero")
 
 BATCH = 200  # schedules in one transaction; more would keep the store's history from others for too long
-RUNS_AT_ONCE = 200  # made up by few schedules they would be as many
+RUNS_AT_ONCE = 200  # run late by few schedules they would be as many
 LOOK_SECONDS = 1.0  # at most between looks: others may have declared a schedule that is due sooner
 NOT_LEADING_SECONDS = 0.25
 BLOCKED_SECONDS = 10.0  # until a schedule is looked at again that cannot submit, as its code runs nowhere
@@ -47,7 +47,7 @@ class ScheduleRunner:
     Args:
         actor: the process start.
         term: answers under which term this process leads; None: it does not.
-        cancel_persons: how many persons the settings ask for to cancel a task. Above one a schedule cannot do it.
+        cancel_persons: how many operators the settings ask for to cancel a task. Above one a schedule cannot do it.
         on_submitted: called after runs were submitted: a Scheduler of this process may take them.
     """
 

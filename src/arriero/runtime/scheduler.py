@@ -31,7 +31,7 @@ REPORT_SECONDS_MAX = (
 UNSEEN_SECONDS = 1.0  # what has begun so and asks for no further write is marked as seen after so long
 
 KEY_SECONDS = 0.25  # a process keeps the key of a convoy so long, then others may take it
-COURTESY_SECONDS = 0.1  # after it let a key go a process claims nothing: they are told of it first, or poll
+COURTESY_SECONDS = 0.1  # after it let a key go a process claims nothing: they are notified of it first, or poll
 COURTESY_EVERY = 0.3  # from one such pause to the next
 
 
@@ -68,16 +68,16 @@ class ConvoyYield:
         claim()
 
 
-CLAIM_MAX = 100  # tasks in one claim: few enough that processes which claim at once share what there is
-BEGINNING_MAX = 100  # tasks that begin with their submission whose commits are on their way; others are claimed
+CLAIM_MAX = 100  # tasks in one claim: few enough that processes which claim at the same time share what there is
+BEGINNING_MAX = 100  # tasks that begin with their submission whose commits are in transit; others are claimed
 
 
 def count_claimable(*, tasks_max: int, taken: int, others: int) -> int:
     """Returns how many tasks to claim now; none if below 1.
 
     Args:
-        tasks_max: what the process may hold at once.
-        taken: what it holds, or begins with submissions that are on their way.
+        tasks_max: what the process may hold at a time.
+        taken: what it holds, or begins with submissions that are in transit.
         others: how many other processes claim tasks.
     """
     return min(tasks_max - taken, max(CLAIM_MAX // (1 + others), 1))
@@ -87,7 +87,7 @@ def may_begin(*, tasks_max: int, taken: int, beginning: int, others: int) -> boo
     """Returns True if one more task may begin with its submission; beyond a share of the room, all processes claim them.
 
     Args:
-        beginning: of ``taken``, those whose submission is on its way; the rest as for ``count_claimable``.
+        beginning: of ``taken``, those whose submission is in transit; the rest as for ``count_claimable``.
     """
     share = BEGINNING_MAX // (1 + others)
     limit = min(tasks_max, share) if others else tasks_max
@@ -100,7 +100,7 @@ def build_shares(weights: Mapping[str, int | None], held: Iterable[str]) -> tupl
     Args:
         weights: of all workflows with code here; None: it has no share of its own.
         held: the workflow of each task that the process holds.
-    Returns: empty if no workflow has a share of its own.
+    Returns: empty if no workflow has a separate share.
     """
     if not any(weights.values()):
         return ()
@@ -115,7 +115,7 @@ class Scheduler:
 
     Args:
         codes: what this process can run, by the name in the task's row.
-        on_end: told of each task that ended here.
+        on_end: reported each task that ended here.
         membership: of this process; nothing is claimed or begun while its lease is not trusted.
     """
 
@@ -276,9 +276,9 @@ class Scheduler:
         self.claim_soon()
 
     def may_hand_over(self, key_since: float) -> bool:
-        """Returns True if this process may go on with the next task of a convoy whose key it has held since then.
+        """Returns True if this process may continue with the next task of a convoy whose key it has held since then.
 
-        A full process goes on with none, because tasks of other convoys may have a higher priority.
+        A full process continues with none, because tasks of other convoys may have a higher priority.
         """
         is_full = self._draining or len(self.drivers) >= self._settings.tasks_max
         return not is_full and self._context.is_trusted() and not self._yield.should_release_key(key_since)
@@ -348,7 +348,7 @@ class Scheduler:
                 if task.locked_by == process_no and not self._is_known_here(task.task_no):
                     self.reload_soon(task.task_no, ())
                     continue
-                for step in loaded.steps:  # also of a task whose command is on its way: its attempts must begin in time
+                for step in loaded.steps:  # also of a task whose command is in transit: its attempts must begin in time
                     self._agents.adopt(step, task)
 
     def reload_soon(self, task_no: int, reports: tuple[Reported, ...]) -> None:
@@ -362,10 +362,10 @@ class Scheduler:
         self._reloads.ask(task_no, reports)
 
     def _read_again(self, task_no: int, loaded: Loaded | None, reports: tuple[Reported, ...]) -> None:
-        """Go on with a task from its record, if it is still ours."""
+        """Continue with a task from its record, if it is still ours."""
         driver = self.drivers.get(task_no)
         if driver is not None and driver.reload_after_answer(reports):
-            return  # adopted meanwhile, and it went on: what we read is old
+            return  # adopted meanwhile, and it continued: what we read is old
         ours = loaded if loaded is not None and loaded.task.locked_by == self._context.process_no else None
         key_since, behind = None, None
         if driver is not None:
@@ -401,7 +401,9 @@ class Scheduler:
         if task.ended_at is not None:
             try:
                 self._on_end(task, driver.run)
-            except Exception:  # whoever waits asks the store; the next task of the convoy must still be taken up
+            except (
+                Exception
+            ):  # the caller that waits asks the store; the next task of the convoy must still be taken up
                 logger.exception("the end of task %s could not be told", task.task_id)
         if was_full or is_on_probation(task):
             self.claim_soon()
@@ -429,7 +431,7 @@ class Scheduler:
             if not all_idle:
                 ending = decide_put_down(driver.run.steps.values(), now, linger)
             if ending is None:
-                driver.fire_timers()  # it stays here for a step's sake; its timers go on
+                driver.fire_timers()  # it stays here for a step's sake; its timers continue
             else:
                 driver.send(ending)
 
@@ -446,7 +448,7 @@ class Scheduler:
         return bool(self.drivers or self._reloads.pending or self.starts.under_way) or self._claiming
 
     def drain(self) -> None:
-        """Claim nothing any more."""
+        """Claim nothing any longer."""
         self._draining = True
 
     def abandon(self) -> None:

@@ -21,7 +21,7 @@ class ServiceNotifier:
         self._watchdog_seconds = int(watchdog) / MICROSECONDS / 3 if watchdog.isdigit() and int(watchdog) else None
 
     def tell_ready(self, status: str) -> None:
-        """The program has started. ``status``: one line for people."""
+        """The program has started. ``status``: one line for operators."""
         self._notify(f"READY=1\nSTATUS={status}")
 
     def tell_stopping(self) -> None:
@@ -29,7 +29,7 @@ class ServiceNotifier:
         self._notify("STOPPING=1")
 
     async def feed_watchdog(self) -> None:
-        """Tell systemd's watchdog that the event loop is alive, until cancelled; returns at once if there is no watchdog."""
+        """Notify systemd's watchdog that the event loop is alive, until cancelled; returns immediately if there is no watchdog."""
         while self._watchdog_seconds is not None:
             self._notify("WATCHDOG=1")
             await self._clock.sleep(self._watchdog_seconds)

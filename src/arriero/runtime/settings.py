@@ -36,13 +36,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         supervise_seconds_max: between its passes while nothing is overdue; less than ``supervise_seconds`` counts as that.
         leader_seconds: the Supervisor's lease.
         progress_seconds: how long a holder may leave news unseen before its task is freed as lost.
-        hang_seconds: how long the event loop may stand still before the process's lease is no longer renewed.
+        hang_seconds: how long the event loop may be blocked before the process's lease is no longer renewed.
         linger_seconds: how long an idle task is kept in memory before it is put down.
-        tasks_max: tasks held at once.
+        tasks_max: tasks held at a time.
         batch_max: rows in one claim, take or pass.
         redispatch_per_second_max: attempts that expired and come back in a second, by one leader.
-        approvals_cancel: persons who must ask for a task to be cancelled; with more than one no schedule cancels a run.
-        lost_processes_max: a task is held once so many processes were lost with it in a row.
+        approvals_cancel: operators who must ask for a task to be cancelled; with more than one no schedule cancels a run.
+        lost_processes_max: a task is held once that many processes were lost with it in a row.
     """
 
     lease_seconds: float = 3.0

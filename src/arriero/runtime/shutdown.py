@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 # That something has to end once it was cancelled: time enough to give a connection back, or to roll a transaction back.
-# What goes on after it swallows its cancellation, and might do so for ever: it is left behind, and the log names it.
+# What continues after it swallows its cancellation, and might do so indefinitely: it is left behind, and the log names it.
 CANCELLED_SECONDS_MAX = 5.0
 
 
 async def finish(work: Coroutine[Any, Any, T], hurry: Callable[[], None] = lambda: None) -> T:
-    """Run ``work`` to its end. A cancellation calls ``hurry``, waits for the end all the same, and then goes on."""
+    """Run ``work`` to its end. A cancellation calls ``hurry``, waits for the end all the same, and then continues."""
     try:
         task = asyncio.get_running_loop().create_task(work)
     except RuntimeError:  # its caller was thrown away with its event loop

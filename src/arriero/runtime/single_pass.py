@@ -1,4 +1,4 @@
-"""One pass of supervision and upkeep, as a process of its own: for cron, and for schedulers of a cloud.
+"""One pass of supervision and upkeep, as a separate process: for cron, and for schedulers of a cloud.
 
 The process registers, asks for the Supervisors' lease, and does nothing if another process leads. Else it does what a
 Supervisor does over time, each until nothing of it is left, and leaves. If it dies meanwhile, what it wrote stays written, and
@@ -45,13 +45,13 @@ class PassReport(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         led_by: another process that leads, so that nothing was done; None: this one led.
         term: of this process's lease.
-        processes_lost, tasks_freed: processes found lost, and tasks that were freed of them or of a holder that stood still.
+        processes_lost, tasks_freed: processes found lost, and tasks that were freed of them or of a holder that was blocked.
         attempts_retried: attempts that expired and come back, the last of them at ``last_retry_at``.
         steps_failed: steps that failed, because no attempt is left or no Agent took them in time.
         tasks_undone, tasks_held: tasks whose own limit has passed, by what became of them.
         ledgers, statuses_dropped, convoys_mended, tasks_readable: done by the upkeep of the store.
         runs_submitted: runs of schedules that were due.
-        alerts_told, alerts_failed: alerts that all sinks were told of; tries that failed, which are repeated later.
+        alerts_told, alerts_failed: alerts that all sinks were notified of; tries that failed, which are repeated later.
         upkeep_failed: a part of the upkeep failed; the log says why.
     """
 

@@ -37,10 +37,10 @@ class ConvoyHandOver:
         self._holder = holder
         self._key_since = key_since
         self._behind = behind
-        self._ahead: TaskRun | None = None  # of that one, while the commit that its code ran ahead of is on its way
+        self._ahead: TaskRun | None = None  # of that one, while the commit that its code ran ahead of is in transit
 
     def prepare(self, run: TaskRun, ending: Ending) -> HandOver | None:
-        """Run the next task's code speculatively. Returns None if this process does not go on with the convoy.
+        """Run the next task's code speculatively. Returns None if this process does not continue with the convoy.
 
         Args:
             run: the task whose turn it is.
@@ -51,7 +51,7 @@ class ConvoyHandOver:
             return None
         try:
             return HandOver(parts.names, self._run_ahead(run, ending), parts.context.app)
-        except Exception:  # the end that is on its way must not be lost with it; by its turn it meets the same again
+        except Exception:  # the end that is in transit must not be lost with it; by its turn it meets the same again
             logger.exception("the code of the task behind %s could not be run ahead of its turn", run.task.task_id)
             return HandOver(parts.names, app=parts.context.app)
 
@@ -115,7 +115,7 @@ class SpeculativeStarts:
 
     Args:
         may_begin: returns True if this process has room for one more task of the workflow with this name.
-        holder: told of the tasks that have begun here.
+        holder: reported the tasks that have begun here.
     """
 
     def __init__(self, parts: Parts, may_begin: Callable[[str], bool], holder: DriverHost) -> None:
@@ -127,7 +127,7 @@ class SpeculativeStarts:
         self._asked_about: list[
             tuple[int, tuple[NewStep, ...]]
         ] = []  # of those, what the last look for news may have brought
-        self.under_way = 0  # submissions on their way with which tasks begin here
+        self.under_way = 0  # submissions in transit with which tasks begin here
 
     def begin_with(self, command: Submit) -> tuple[Submit, OnSubmitted | None]:
         """Run a task's code speculatively. Returns the submission that begins it in the same commit, and the callback for its answer.

@@ -1,4 +1,4 @@
-"""Sends submissions to the store, a limited number at once. Some tasks begin here in the same commit."""
+"""Sends submissions to the store, a limited number at a time. Some tasks begin here in the same commit."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ class Submissions:
     transaction's end.
 
     Args:
-        find_node: finds the node of this process, which may begin with a task at once; None: nothing runs here.
+        find_node: finds the node of this process, which may begin with a task immediately; None: nothing runs here.
         counts: of its commits, for monitors.
     """
 
@@ -62,11 +62,11 @@ class Submissions:
         return await self._committer.ask(begun, lambda answer: on_answer(answer, self._committer.left_at))
 
     def count_waiting(self) -> int:
-        """Count the submissions without an answer: those that wait for a place, and those that are on their way."""
+        """Count the submissions without an answer: those that wait for a place, and those that are in transit."""
         return self._admission_queue.count_waiting() + self._committer.on_the_way
 
     def hurry(self) -> None:
-        """Send nothing more. Waiting callers are refused at once, except those whose commit is on its way."""
+        """Send nothing more. Waiting callers are refused immediately, except those whose commit is in transit."""
         self._committer.hurry()
 
     async def close(self) -> None:

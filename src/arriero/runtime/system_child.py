@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 LINE_BYTES_MAX = 16 * 1024 * 1024  # a payload has a million bytes at most; its text may be escaped twice
-REAP_SECONDS = 1.0  # a killed process is gone at once, unless the kernel itself is stuck
+REAP_SECONDS = 1.0  # a killed process has ended immediately, unless the kernel itself is stuck
 
 
 class SystemChild:
@@ -35,7 +35,7 @@ class SystemChild:
 
     async def send(self, line: bytes) -> None:
         assert self._process.stdin is not None
-        with suppress(ConnectionError):  # it has died: what it does not answer tells
+        with suppress(ConnectionError):  # it has died: what it does not answer says
             self._process.stdin.write(line)
             await self._process.stdin.drain()
 

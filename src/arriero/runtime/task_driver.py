@@ -1,6 +1,6 @@
 """Drives one task: takes in what comes for it, asks ``core.drive`` for the next move, writes it, begins its attempts.
 
-At most one command of a task is on its way. Its answer, a report, a timer or a newer record makes the task move again.
+At most one command of a task is in transit. Its answer, a report, a timer or a newer record makes the task move again.
 """
 
 import asyncio
@@ -43,22 +43,22 @@ class TaskDriver:
         self._holder = holder
         self.key_since = key_since
         self.behind = behind
-        self._hand_over: ConvoyHandOver | None = None  # with the command that is on its way
+        self._hand_over: ConvoyHandOver | None = None  # with the command that is in transit
         self.inbox: deque[Reported | Fired] = deque()
         self.is_held = True  # this is the driver of its task; the Scheduler takes that back
-        self.busy = False  # a command of it is on its way, or it is being read again
-        self.in_flight = False  # a command of it is on its way
+        self.busy = False  # a command of it is in transit, or it is being read again
+        self.in_flight = False  # a command of it is in transit
         self._outdated: tuple[Reported, ...] | None = None  # read it again after that command, with these reports
         self.idle_since: float | None = None
 
     @property
     def is_resting(self) -> bool:
-        """True if no command is on its way and the inbox is empty."""
+        """True if no command is in transit and the inbox is empty."""
         return self.idle_since is not None and not self.busy and not self.inbox
 
     # --- what comes in
     def take_up(self, reports: tuple[Reported, ...]) -> None:
-        """Go on with a task that stands as recorded; ``reports`` came for it and are not recorded yet."""
+        """Continue with a task that stands as recorded; ``reports`` came for it and are not recorded yet."""
         run = self.run
         for step in tuple(run.steps.values()):
             self._parts.agents.adopt(step, run.task)
@@ -93,13 +93,13 @@ class TaskDriver:
         return reports
 
     def reload_after_answer(self, reports: tuple[Reported, ...]) -> bool:
-        """Returns True if a command is on its way: the record is then read after its answer, with these reports."""
+        """Returns True if a command is in transit: the record is then read after its answer, with these reports."""
         if self.in_flight:
             self._outdated = (self._outdated or ()) + reports
         return self.in_flight
 
     def catch_up(self, record: Loaded) -> bool:
-        """Go on from a newer record. Returns False if the code must run from its start with a new driver."""
+        """Continue from a newer record. Returns False if the code must run from its start with a new driver."""
         self.is_held = run_code(self.run.task, lambda: self.run.catch_up(record))
         if self.run.error is not None:
             log_error(self.run)
@@ -108,7 +108,7 @@ class TaskDriver:
 
     # --- the next move
     def drive(self) -> None:
-        """Send the next command of the task, if there is one and none is on its way."""
+        """Send the next command of the task, if there is one and none is in transit."""
         if self.busy or not self.is_held:
             return
         self.idle_since = None
@@ -212,14 +212,14 @@ class TaskDriver:
         self, command: Advance, answer: Answer | BaseException, outdated: tuple[Reported, ...]
     ) -> None:
         reports = tuple(item for item in command.delivered if isinstance(item, Reported))
-        if isinstance(answer, Refusal | UnreadableRow):  # of an unreadable row the store has told a person
+        if isinstance(answer, Refusal | UnreadableRow):  # of an unreadable row the store has notified an operator
             if isinstance(answer, Refusal) and answer.verdict != "moved_on":
                 for report in reports:  # the refusal is of one of them: offered again it would be refused again
                     self._holder.report_alone(report)
                 reports = ()
             self._holder.reload_soon(command.task_no, reports + outdated)
         elif isinstance(answer, StoreError):
-            self.busy = False  # the process ends and the store is silent: whoever frees the task goes on with it
+            self.busy = False  # the process ends and the store is silent: the one who frees the task continues with it
         elif self.is_held:
             for report in reports + outdated:  # what came in counts all the same
                 self._holder.report_alone(report)
@@ -246,7 +246,7 @@ class TaskDriver:
         if answer.task.locked_by != parts.context.process_no:
             self._holder.let_go(command.task_no)
             if command.convoy_no is not None and answer.next is None and answer.task.ended_at is not None:
-                self._holder.claim_soon()  # the next of its convoy is free for whoever comes first
+                self._holder.claim_soon()  # the next of its convoy is free for the one who comes first
             return
         if isinstance(command.ending, BeginUndo | PlanUndo):
             run.close()
@@ -264,7 +264,7 @@ class TaskDriver:
         """Hold a task whose command cannot be written, with the evidence: a bug of arriero, which must not stop other tasks."""
         if isinstance(command.ending, Hold):
             logger.error("task %s cannot even be held, it is read again: %r", self.run.task.task_id, error)
-            self.busy = True  # its code is ahead of the record: it must not be driven any more
+            self.busy = True  # its code is ahead of the record: it must not be driven any longer
             self._parts.context.ports.clock.call_later(UNWRITABLE_SECONDS, self._reload_if_held)
             return
         self.busy = False
@@ -309,7 +309,7 @@ class TaskDriver:
             self.drive()
 
     def fire_timers(self) -> None:
-        """Go on if a timer is due."""
+        """Continue if a timer is due."""
         if self._fire_due():
             self.drive()
 

@@ -24,12 +24,14 @@ logger = logging.getLogger("arriero")
 PASS_SECONDS = 60.0
 LEDGER_SECONDS = 1.0
 AGAIN_SECONDS = (
-    10.0  # after a duty failed: a table that somebody keeps locked must not cost the other duties their time
+    10.0  # after a duty failed: a table that an operator keeps locked must not cost the other duties their time
 )
-BREAKER_SECONDS = 1.0  # until a service that is well again, and gets no calls, counts as well
+BREAKER_SECONDS = 1.0  # until a service that is healthy again, and gets no calls, counts as well
 LOOK_SECONDS = 0.25  # between looks whether something is due
-UNREADABLE_SECONDS = 5.0  # between looks at what could not be read: a person who fixes it soon sees that it goes on
-LEDGERS = 20  # that one pass goes on with
+UNREADABLE_SECONDS = (
+    5.0  # between looks at what could not be read: an operator who fixes it soon sees that it continues
+)
+LEDGERS = 20  # that one pass continues with
 BATCH = 500  # statuses dropped, or tasks of a ledger let go, in one transaction
 ACTOR = "upkeep"
 
@@ -134,7 +136,7 @@ class Upkeep:
         return PASS_SECONDS if dropped < BATCH else 0.0  # else more is waiting, for the next pass
 
     async def _go_on_with_ledgers(self) -> float:
-        """Go on with unfinished ledgers. One that cannot go on now does not block the others."""
+        """Continue with unfinished ledgers. One that cannot continue now does not block the others."""
         found = await self._store.list_ledgers((LedgerState.OPENED, LedgerState.DISCARDING), limit=LEDGERS)
         before = [ledger for ledger in found if ledger.state in tuple(LedgerState)]  # the others cannot be read
         done = False
@@ -152,4 +154,4 @@ class Upkeep:
         if not ledger.is_open:
             return await self._store.discard_ledger(ledger.ledger_no, BATCH, ACTOR, "refused")
         after = await self._store.let_go(ledger.ledger_no, BATCH, ACTOR)
-        return ledger if after is None else after  # somebody else is at it, or at its next key
+        return ledger if after is None else after  # another process is at it, or at its next key

@@ -36,7 +36,7 @@ def open_store(url: str) -> "StateStore":
 
 
 def existing_store(url: str) -> "StateStore":
-    """A store that somebody made before: for those who only read, and must not make one by a slip of the pen.
+    """A store that a caller made before: for those who only read, and must not make one by a slip of the pen.
 
     Raises: InvalidInput - an unknown scheme; StoreError - there is no such file or no such tables, or they are not ours.
     """

@@ -54,7 +54,7 @@ HISTORY = ("task_no", "link", "at", "actor", "events", "hash")
 BODY = ("task_no", "arguments")
 TRUTH_VALUES = frozenset(("undoing", "pivot", "effect_free", "taken", "in_doubt", "asks"))
 
-# What any command may change, and what only a person's verb does.
+# What any command may change, and what only an operator's verb does.
 TASK_CHANGES = (
     "state", "not_before", "locked_by", "fence", "revision", "failure_count", "lost_count", "opened_count", "open_count",
     "result_count", "unseen_since", "started_at", "ended_at", "output", "failure", "link", "head", "paused_at", "undoing",

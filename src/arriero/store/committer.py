@@ -1,4 +1,4 @@
-"""Group commit: what was decided while the last commit was under way goes out with the next. No timer.
+"""Group commit: what was decided while the last commit was running goes out with the next. No timer.
 
 One commit is one fsync, however many commands share it. After a StoreError the outcome of a batch is unknown; every
 command is guarded, so the batch is simply sent again, and what had been written the first time is refused then.
@@ -31,25 +31,25 @@ RETRY_SECONDS_MAX = 5.0
 
 BUSY_SECONDS = 0.1  # until a command whose task another transaction has open is sent again; doubled each time, up to
 BUSY_SECONDS_LONGEST = 1.0
-BUSY_SECONDS_MAX = 10.0  # how long whoever does not repeat waits for that transaction's end
+BUSY_SECONDS_MAX = 10.0  # how long the one who does not repeat waits for that transaction's end
 
 OnAnswer = Callable[[A | BaseException], None]
 
 
 class _PendingCommand(msgspec.Struct, Generic[C, A], eq=False):
-    """A command, who is told of its answer, and since when another transaction stands in its way."""
+    """A command, who is notified of its answer, and since when another transaction stands in its way."""
 
     command: C
     on_answer: "OnAnswer[A]"
     is_told: bool = False
-    had_pause: bool = False  # whether it was sent alone a moment after its transaction raised what was no StoreError
+    had_pause: bool = False  # whether it was sent alone a moment after its transaction raised what was not StoreError
     busy_since: float | None = None
     pause: float = BUSY_SECONDS
 
     def tell(self, answer: A | BaseException) -> None:
-        """The first answer counts: what is told twice was in a batch that broke in the middle.
+        """The first answer counts: what is answered twice was in a batch that broke in between.
 
-        An error of whoever asked must not cost the others their answers, nor the process its committer.
+        An error of the one who asked must not cost the others their answers, nor the process its committer.
         """
         if self.is_told:
             return
@@ -87,8 +87,8 @@ class Committer(Generic[C, A]):
         write: one transaction.
         sleep: waits between repeats after a StoreError.
         repeat: whether to send a command again after a StoreError; else the error is its answer.
-        on_trouble: told of every StoreError, and of whatever else a transaction raises.
-        on_batch: called when the answers of a batch were told; it raises nothing.
+        on_trouble: reported every StoreError, and of whatever else a transaction raises.
+        on_batch: called when the answers of a batch were given; it raises nothing.
         counts: for monitors.
         has_ended_task: returns True if a command ended its task, whose row it left so.
     """
@@ -126,12 +126,12 @@ class Committer(Generic[C, A]):
         self.commands = 0
 
     def start(self, on_end: Callable[[], None] = lambda: None) -> None:
-        """Begin to commit. ``on_end``: called when nobody commits any more, for whatever reason."""
+        """Begin to commit. ``on_end``: called when nobody commits any longer, for whatever reason."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="arriero-committer")
         self._task.add_done_callback(lambda _: on_end())
 
     async def stop(self) -> None:
-        """Commit what waits, then end. Whoever is cancelled while it waits for that does not cancel the commit."""
+        """Commit what waits, then end. The one who is cancelled while it waits for that does not cancel the commit."""
         if self._task is not None:
             self._stopping = True
             self._wake.set()
@@ -143,14 +143,14 @@ class Committer(Generic[C, A]):
             await asyncio.wait(list(self._busy))
 
     def hurry(self) -> None:
-        """Send nothing more: what waits is told so at once, what is on its way gets its answer."""
+        """Send nothing more: what waits gets that answer immediately, what is in transit gets its answer."""
         self._stopping = self._hurried = True
         while self._waiting:
             self._waiting.popleft().tell(Unwritten.as_it_closes())
         self._wake.set()
 
     def abandon(self) -> None:
-        """End without committing what waits, and without waiting for what is on its way; both are told so."""
+        """End without committing what waits, and without waiting for what is in transit; both get that answer."""
         self._stopping = True
         if self._task is not None:
             self._task.cancel()
@@ -159,7 +159,7 @@ class Committer(Generic[C, A]):
             waiting.cancel()
 
     def is_alive(self) -> bool:
-        """Returns True if somebody commits what is put."""
+        """Returns True if a caller commits what is put."""
         return self._task is not None and not self._task.done()
 
     @property
@@ -174,7 +174,7 @@ class Committer(Generic[C, A]):
     def put(self, command: C, on_answer: OnAnswer[A]) -> None:
         """Commit a command soon; its answer, or the exception that it caused, goes to ``on_answer``.
 
-        After the end that is Unwritten: whoever asks while all is being closed must not wait for ever.
+        After the end that is Unwritten: the caller while all is being closed must not wait indefinitely.
         """
         if self._stopping and self._has_ended():
             asyncio.get_running_loop().call_soon(_PendingCommand(command, on_answer).tell, Unwritten.as_it_closes())
@@ -183,7 +183,7 @@ class Committer(Generic[C, A]):
         self._wake.set()
 
     async def ask(self, command: C, on_answer: OnAnswer[A] | None = None) -> A:
-        """Commit a command and wait for its answer. ``on_answer``: told first, also when nobody waits any more."""
+        """Commit a command and wait for its answer. ``on_answer``: called first, also when nobody waits any longer."""
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
 
         def settle(answer: A | BaseException) -> None:
@@ -209,7 +209,7 @@ class Committer(Generic[C, A]):
                 self._batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_MAX))]
                 if self._batch:
                     await self._turn()
-        except GeneratorExit:  # thrown away with its event loop: nobody is there to be told
+        except GeneratorExit:  # thrown away with its event loop: no caller is left
             raise
         except BaseException:
             self._end()
@@ -279,7 +279,7 @@ class Committer(Generic[C, A]):
             return
 
     def _put_again(self, asked: _PendingCommand[C, A], busy: Busy) -> None:
-        """Put commands again, each by itself, that another transaction stands in the way of; the others go on."""
+        """Put commands again, each by itself, that another transaction stands in the way of; the others continue."""
         now = self._monotonic()
         asked.busy_since = now if asked.busy_since is None else asked.busy_since
         gives_up = now - asked.busy_since > BUSY_SECONDS_MAX and not self._repeat(asked.command)
@@ -351,7 +351,7 @@ async def apply_patiently(store: "StateStore", commands: Sequence[AnyCommand], c
 
 
 def _collect_answers(answers: Sequence[Answer | ArrieroError]) -> list[Answer]:
-    """An error is raised only where there is nothing else to tell: what was done is not kept from whoever asked."""
+    """An error is raised only where there is nothing else to say: what was done is not kept from the one who asked."""
     errors = [answer for answer in answers if isinstance(answer, ArrieroError)]
     if errors and len(errors) == len(answers):
         raise errors[0]

@@ -1,4 +1,4 @@
-"""Values that a store takes and answers, and the errors of its own. ``store.state_store`` has the operations."""
+"""Values that a store takes and answers, and the separate errors. ``store.state_store`` has the operations."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Unanswered(StoreError):
 
 
 class Unwritten(StoreError):
-    """Surely nothing of it was written."""
+    """Definitely nothing of it was written."""
 
     @classmethod
     def as_it_closes(cls) -> "Unwritten":
@@ -50,7 +50,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class Renewal(msgspec.Struct, frozen=True):
-    """Answer to a renewal. ``renewed`` False: the process was retired and holds nothing any more."""
+    """Answer to a renewal. ``renewed`` False: the process was retired and holds nothing any longer."""
 
     now: Instant
     renewed: bool
@@ -92,7 +92,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Purged(msgspec.Struct, frozen=True):
-    """Answer to one purge: how many tasks it removed, and after which task_no to go on; None: nothing is left."""
+    """Answer to one purge: how many tasks it removed, and after which task_no to continue; None: nothing is left."""
 
     count: int
     after: int | None
@@ -134,7 +134,7 @@ class QueueSurvey(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """Counts over a store for a person, some with the instant since when.
+    """Counts over a store for an operator, some with the instant since when.
 
     Args:
         waiting: tasks free and due, and since when the oldest is.
@@ -161,13 +161,13 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 class ConvoyLoaded(msgspec.Struct, frozen=True):
-    """A convoy as a person looks at it.
+    """A convoy as an operator looks at it.
 
     Args:
         waiting, set_aside: how many tasks wait for their turn, and were passed over.
-        members: the task whose turn it is, if there is one, then those that wait, in their order; at most so many.
-        passed_over: tasks that were set aside and are still in error, the oldest first; at most so many.
-        missing: ranges of sequence numbers (first, last) that have not come, up to the last one known; at most so many.
+        members: the task whose turn it is, if there is one, then those that wait, in their order; at most that many.
+        passed_over: tasks that were set aside and are still in error, the oldest first; at most that many.
+        missing: ranges of sequence numbers (first, last) that have not come, up to the last one known; at most that many.
     """
 
     convoy: ConvoyRow
@@ -184,7 +184,7 @@ class MissingRight(StoreError):
 
 
 class HeldAttempt(NamedTuple):
-    """An attempt that is under way, as its row stands."""
+    """An attempt that is running, as its row stands."""
 
     step_no: int
     fence: int

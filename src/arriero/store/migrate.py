@@ -27,7 +27,7 @@ class Migration(NamedTuple):
     sql: str
 
 
-# What a role of the database may do in a store, and how that is told.
+# What a role of the database may do in a store, and how that is granted.
 RIGHTS: Mapping[str, str] = {
     "submit": "may submit tasks, and read or change nothing of what is there",
     "read": "may read everything, payloads included, and change nothing",
@@ -76,12 +76,12 @@ class Schema(Protocol):
     def migrate(self, grants: Sequence[Grant] = ()) -> list[str]:
         """Bring it to this release's, all or nothing; answers the names of what was applied.
 
-        Two at once: the second waits, and finds nothing to do. Raises SchemaOutdated: it is of a newer release.
+        Two at the same time: the second waits, and finds nothing to do. Raises SchemaOutdated: it is of a newer release.
         """
         ...
 
     def script(self, grants: Sequence[Grant] = ()) -> str:
-        """The SQL of ``migrate``, for somebody else to run."""
+        """The SQL of ``migrate``, for another process to run."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Liveness on this machine: each process start holds a lock on its own file, which its death releases at once."""
+"""Liveness on this machine: each process start holds a lock on its own file, which its death releases immediately."""
 
 import fcntl
 import hashlib
@@ -40,7 +40,7 @@ def folder_of_machine(store_id: str) -> Path:
     """The folder of locks for this user's processes on a store elsewhere: one folder for each boot.
 
     So nobody on another machine is taken for dead, even if it had the same temporary folder.
-    Raises: OSError - the system does not tell one start from another, or the folder is not this user's alone.
+    Raises: OSError - the system does not distinguish one start from another, or the folder is not this user's alone.
     """
     user, boot = os.getuid(), boot_id()
     if not boot:
@@ -76,7 +76,7 @@ class ProcessLocks:
         self._held[instance] = descriptor
 
     def is_known_dead(self, instance: str) -> bool:
-        """Returns True if the lock is free; False when there is no file: then only the lease can tell."""
+        """Returns True if the lock is free; False when there is no file: then only the lease can know."""
         file = lock_file_of(self._folder, instance)
         if file is None or instance in self._held:
             return False
@@ -93,9 +93,9 @@ class ProcessLocks:
         return True
 
     def forget(self, instance: str) -> None:
-        """Remove the file of a process start whose retirement is committed: nobody asks for its death any more.
+        """Remove the file of a process start whose retirement is committed: nobody asks for its death any longer.
 
-        If the remover dies before, the file stays for good. It does no harm: no name is given twice.
+        If the remover dies before, the file stays permanently. It does no harm: no name is given twice.
         """
         file = lock_file_of(self._folder, instance)
         if file is not None:

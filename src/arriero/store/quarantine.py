@@ -1,8 +1,8 @@
 """Tasks and convoys that a process leaves alone, because it cannot read a row of theirs. Nothing else waits for them.
 
-They are known to this process alone, and for some seconds: another release may read them, and a person may mend them. So no
-row is marked. What a person must know is an alert of its own cause, which the store keeps: it is opened once, by whoever finds
-the row first, and closed by whoever can read the row (docs/adr/0033).
+They are known to this process alone, and for some seconds: another release may read them, and an operator may mend them. So no
+row is marked. What an operator must know is an alert of its own cause, which the store keeps: it is opened once, by the one who finds
+the row first, and closed by the one who can read the row (docs/adr/0033).
 """
 
 import logging
@@ -22,7 +22,9 @@ S = TypeVar("S", bound=SharedRow)
 T = TypeVar("T")
 
 UNREADABLE = "unreadable"  # the cause of such an alert
-APART_SECONDS = 10.0  # until a row is tried again: soon enough for a person who mends it, seldom enough to cost nothing
+APART_SECONDS = (
+    10.0  # until a row is tried again: soon enough for an operator who mends it, seldom enough to cost nothing
+)
 APART_MAX = 10_000  # of them are left out of what is asked for; more are read each time, and passed over
 
 
@@ -41,7 +43,7 @@ class Quarantine:
         ] = {}  # what was said of a task, of a convoy, or of another shared row
 
     def add(self, error: UnreadableRow) -> bool:
-        """Leave the task or convoy of an unreadable row alone for a while, and have a person told once.
+        """Leave the task or convoy of an unreadable row alone for a while, and have an operator notified once.
 
         False: too many are left alone already; this one is read again whenever it is due.
         """
@@ -77,18 +79,18 @@ class Quarantine:
             return list(known)
 
     def take_unreported(self) -> list[UnreadableRow]:
-        """Unreadable rows that no person was told of; the caller tells of them, or gives them back."""
+        """Unreadable rows that no person was notified of; the caller reports them, or gives them back."""
         with self._lock:
             found, self.unreported = self.unreported, []
             return found
 
     def give_back(self, errors: list[UnreadableRow]) -> None:
-        """Take back rows that could not be told; somebody asks again."""
+        """Take back rows that could not be notified; a caller asks again."""
         with self._lock:
             self.unreported += errors
 
     def to_be_tried(self) -> list[int]:
-        """Tasks that could not be read and are no longer left alone: whoever holds one reads it again.
+        """Tasks that could not be read and are no longer left alone: the one who holds one reads it again.
 
         Nobody drives what a process holds and could not read: it must not wait for news. So it is named again and again,
         also if an answer is lost, until the holder has read it (``forget_untried``).
@@ -100,7 +102,7 @@ class Quarantine:
             return sorted(self._to_be_tried - left_alone)
 
     def forget_untried(self, task_nos: Iterable[int]) -> None:
-        """Their holder reads these tasks now, or this process holds them no longer. What is unreadable is added anew."""
+        """Their holder reads these tasks now, or this process holds them no longer. What is unreadable is added again."""
         with self._lock:
             self._to_be_tried.difference_update(task_nos)
 

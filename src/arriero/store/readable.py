@@ -1,7 +1,7 @@
 """Checks that this release can read a row: known types and words in each column, policies and failures that decode.
 
 A row may be damaged, or a newer release may have written it. A store reads it as it stands, so that what can be read is
-shown to people; who is to act on it asks first (``refuse_unreadable``).
+shown to operators; who is to act on it asks first (``refuse_unreadable``).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -217,7 +217,7 @@ def _find_mistyped(row: AnyRow) -> Fault | None:
 def _has_type(row: AnyRow, name: str, types: frozenset[type]) -> bool:
     value = getattr(row, name)
     if value is None and name in _OF_A_TURN and isinstance(row, TaskRow):
-        return not isinstance(row.turn, Turn)  # whoever has a turn has a place
+        return not isinstance(row.turn, Turn)  # the one who has a turn has a place
     return type(value) in types
 
 
@@ -270,7 +270,7 @@ def name_row(row: AnyRow) -> str:
 
 
 def unreadable(row: AnyRow, fault: Fault) -> UnreadableRow:
-    """The error that tells of a fault."""
+    """The error that reports a fault."""
     unreadable_row = partial(UnreadableRow, fault.says, table=fault.table, column=fault.column)
     if isinstance(row, TaskRow | StepRow | AlertRow):
         return unreadable_row(task_no=row.task_no)
@@ -282,7 +282,7 @@ def unreadable(row: AnyRow, fault: Fault) -> UnreadableRow:
 
 
 def without_body(task_no: int) -> UnreadableRow:
-    """The error that tells that a task's arguments are gone."""
+    """The error that says that a task's arguments no longer exist."""
     fault = Fault("body", (task_no,), "arguments", "")
     return UnreadableRow(f"{fault.says}: there is no text", table="body", column="arguments", task_no=task_no)
 
@@ -316,11 +316,11 @@ def _fits(row: AnyRow, name: str, types: frozenset[type], is_instant: bool, deco
     return name not in decoders or value == "" or _decodes(value, decoders[name])
 
 
-# --- for people
+# --- for operators
 def legible(row: R) -> R:
     """The row with something in place of each column that cannot be read, so that the others can be shown.
 
-    A word that is not known stays as it is. A policy becomes the usual one: ``faults_of`` tells that it is not the row's.
+    A word that is not known stays as it is. A policy becomes the usual one: ``faults_of`` says that it is not the row's.
     """
     faults = {fault.column for fault in faults_of(row)}
     if not faults:
@@ -375,7 +375,7 @@ def format_faults(faults: Iterable[Fault]) -> str:
 
 
 def of_task(error: UnreadableRow, task_no: int, task_id: str = "") -> UnreadableRow:
-    """The same error, told of a task that cannot go on because of it."""
+    """The same error, reported a task that cannot continue because of it."""
     return UnreadableRow(
         error.what,
         table=error.table,
@@ -388,7 +388,7 @@ def of_task(error: UnreadableRow, task_no: int, task_id: str = "") -> Unreadable
 
 
 def of_convoy(error: UnreadableRow, convoy_no: int) -> UnreadableRow:
-    """The same error, told of a convoy that cannot go on because of it."""
+    """The same error, reported a convoy that cannot continue because of it."""
     return UnreadableRow(
         error.what,
         table=error.table,

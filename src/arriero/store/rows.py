@@ -1,7 +1,7 @@
 """Rows of a database to model values, as far as all databases give the same. Column order is that of the model's fields.
 
 Shared rows belong to no task alone, so that many may need one. Their tables, keys, and what their texts must decode as are
-registered here: whoever loads this module can ask ``store.readable`` about them.
+registered here: the one who loads this module can ask ``store.readable`` about them.
 """
 
 from collections.abc import Mapping
@@ -129,11 +129,11 @@ S = TypeVar("S", bound=SharedRow)
 
 
 def alert_of(row: Row) -> AlertRow:
-    """An alert; ``told`` is kept as a JSON array. Of a damaged row what can be read: a person is told all the same."""
+    """An alert; ``told`` is kept as a JSON array. Of a damaged row what can be read: an operator is notified all the same."""
     fields = list(row)
     try:
         fields[_TOLD] = _read_names(row[_TOLD])
-    except (msgspec.MsgspecError, TypeError):  # then it is told to every sink again
+    except (msgspec.MsgspecError, TypeError):  # then it is reported to every sink again
         fields[_TOLD] = ()
     return legible(AlertRow(*fields))
 
@@ -202,7 +202,7 @@ def ledger_of(row: Row) -> LedgerRow:
 
 
 def edit_of(row: Row) -> EditRow:
-    """A payload that a person gave or replaced."""
+    """A payload that an operator gave or replaced."""
     return EditRow(**dict(zip(_EDIT, row, strict=True)))
 
 

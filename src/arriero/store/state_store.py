@@ -75,7 +75,7 @@ class StateStore(
         one command alone.
 
         A due task or request with such a row is neither claimed nor taken: it is set apart for a while (``store.quarantine``),
-        and an alert tells of it. So it is with every method that reads what this process is to act on.
+        and an alert reports it. So it is with every method that reads what this process is to act on.
         """
 
     @abstractmethod
@@ -124,13 +124,13 @@ class StateStore(
     async def purge(self, which: Purge, *, actor: str, limit: int, after: int = 0) -> Purged:
         """Remove some ended tasks after a task_no, with all that is kept of them, in one transaction.
 
-        Left alone: tasks with statuses that nobody acknowledged, with an alert that somebody is still to be told, and
+        Left alone: tasks with statuses that nobody acknowledged, with an alert that a caller is not delivered yet, and
         with an attempt that may still report. What was removed is counted in the store's own history.
         """
 
     @abstractmethod
     async def empty_log(self) -> bool:
-        """Leave no copy of what was removed in the store's files. False: somebody is reading an older state; ask again.
+        """Leave no copy of what was removed in the store's files. False: a caller is reading an older state; ask again.
 
         On PostgreSQL that is the server's own: see docs/how-to/purge.md.
         """

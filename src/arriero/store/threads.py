@@ -73,7 +73,7 @@ class ConnectionThread(Generic[C]):
         await asyncio.to_thread(self._thread.join)
 
     def wait(self, seconds: float) -> None:
-        """Wait in the thread for at most so many seconds. An urgent call that arrives meanwhile is run."""
+        """Wait in the thread for at most that many seconds. An urgent call that arrives meanwhile is run."""
         with self._wake:
             if not self._urgent:
                 self._wake.wait(seconds)
@@ -100,7 +100,7 @@ class ConnectionThread(Generic[C]):
                     self._serve(call)
                     if self._between is not None and self._connection is not None:
                         self._between(self._connection)
-        finally:  # whatever ended it: nobody waits for a thread that is gone
+        finally:  # whatever ended it: nobody waits for a thread that no longer exists
             self.end()
             for _, loop, future in (*self._urgent, *self._calls):
                 _answer(loop, future, None, StoreError("the store's thread has ended: open the App again"))
@@ -128,10 +128,10 @@ def _answer(
             return
         if error is None:
             future.set_result(result)
-        elif isinstance(error, StopIteration):  # a future refuses it, and the caller would wait for ever
+        elif isinstance(error, StopIteration):  # a future refuses it, and the caller would wait indefinitely
             future.set_exception(RuntimeError(f"the store raised {error!r}"))
         else:
             future.set_exception(error)
 
-    with suppress(RuntimeError):  # the caller's loop is gone, and with it whoever waited
+    with suppress(RuntimeError):  # the caller's loop no longer exists, and with it the one who waited
         loop.call_soon_threadsafe(settle)

@@ -1,7 +1,7 @@
 """Time since the machine's boot, with the time it slept.
 
-The usual monotonic clock of Linux stands still while the machine is suspended. Deadlines and leases go on meanwhile, so
-whoever compares with them counts on this clock.
+The usual monotonic clock of Linux is blocked while the machine is suspended. Deadlines and leases continue meanwhile, so
+the one who compares with them counts on this clock.
 """
 
 import time

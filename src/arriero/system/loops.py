@@ -1,7 +1,7 @@
 """Loops that must not end: their names, and a guard that keeps them going after an exception.
 
 A loop that dies of an exception leaves a process that looks alive and does not work. So each turn of a loop runs under a
-``LoopGuard``: what it raises is told to the log, now and again, and the next turn begins anew. Every loop has its name in
+``LoopGuard``: what it raises is reported to the log, now and again, and the next turn begins again. Every loop has its name in
 ``Loop``; ``tests/runtime/test_loops.py`` raises in every one of them.
 """
 
@@ -35,11 +35,11 @@ class Loop(StrEnum):
     REREADING = "rereading"
     FREEING = "freeing"  # of what a lost process held
     NODE = "node"  # begins again when the process was declared lost
-    WAITING = "waiting"  # asks the store whether tasks have ended that somebody waits for
+    WAITING = "waiting"  # asks the store whether tasks have ended that a caller waits for
     STORE_THREAD = "store thread"  # owns a connection
     LISTENER = "listener"  # wake-ups of PostgreSQL
     WATCHDOG = "watchdog"  # ends waits for servers that do not answer
-    LOOP_WATCH = "loop watch"  # looks whether the event loop goes on, in a thread
+    LOOP_WATCH = "loop watch"  # looks whether the event loop continues, in a thread
 
 
 class WarningThrottle:
@@ -64,7 +64,7 @@ class WarningThrottle:
             self._logger.log(level, message, error, exc_info=error if unexpected else None)
 
     def reset(self) -> None:
-        """Note that the trouble is over: the next one is logged at once."""
+        """Note that the trouble is over: the next one is logged immediately."""
         self._next_at = float("-inf")
 
 
@@ -98,7 +98,7 @@ class LoopGuard:
                 for trouble in self._troubles:
                     trouble.reset()
             return False
-        with suppress(Exception):  # what cannot be told must not end the loop either
+        with suppress(Exception):  # what cannot be known must not end the loop either
             self.tell(error)
         return True
 

@@ -11,7 +11,7 @@ import msgspec
 
 WINDOW_SECONDS = 30.0
 LINES_MAX = 5  # of one kind in a window; then they are counted
-KINDS_MAX = 1_000  # that are remembered at once
+KINDS_MAX = 1_000  # that are remembered
 
 
 class _Window(msgspec.Struct):

@@ -35,7 +35,7 @@ _EXAMPLES = f"{_ARRIERO}_examples{os.sep}"  # they run as a user's code does
 _PACKAGES = re.compile(r".*[\\/](?:site|dist)-packages[\\/]", re.DOTALL)
 _STANDARD = tuple({f"{sysconfig.get_paths()[name]}{os.sep}" for name in ("stdlib", "platstdlib")})
 _HOME = re.compile(r"(?:[A-Za-z]:)?[\\/](?:home|Users)[\\/][^\\/]+|[\\/]root(?=[\\/])")
-# Secrets that somebody wrote into the code: the user of a URL, and texts that may be one; see ``_mask_secrets``.
+# Secrets that a caller wrote into the code: the user of a URL, and texts that may be one; see ``_mask_secrets``.
 _URL_USER = re.compile(r"(?<=://)[^/\s@'\"]*:[^\s@'\"]*@")
 _LITERAL = re.compile(r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?""")
 _NAMES_SECRET = r"(?:pass|pwd|secret|token|api_?key|private|credential|auth|bearer|dsn|signature|cookie)"
@@ -82,7 +82,7 @@ def capture_stack(frame: FrameType | None, name: str) -> CapturedTraceback:
         begins = [at for at, (code, _) in enumerate(lines) if code is _CALLBACK]
         lines = lines[begins[-1] + 1 :] if begins else lines
         return (CapturedError(name, *_choose_lines(lines, FRAMES_OF_ONE_MAX)),)
-    except Exception:  # the frame belongs to a thread that goes on meanwhile
+    except Exception:  # the frame belongs to a thread that continues meanwhile
         return ()
 
 
@@ -188,9 +188,9 @@ def _build_frame(line: _Line, times: int, *, library: bool) -> Frame:
 
 @lru_cache(1_024)
 def _format_path(filename: str, folder: str) -> str:
-    """The file as people find it from the working folder; of one that lies elsewhere, as modules are imported.
+    """The file as operators find it from the working folder; of one that lies elsewhere, as modules are imported.
 
-    The name of somebody's home folder is never in it.
+    The name of a caller's home folder is never in it.
     """
     if filename.startswith("<"):
         return _shorten(filename, NAME_LENGTH_MAX)
@@ -205,7 +205,7 @@ def _format_path(filename: str, folder: str) -> str:
 
 
 def _find_working_folder() -> str:
-    """The working folder; empty when it is gone."""
+    """The working folder; empty when it no longer exists."""
     try:
         return str(Path.cwd())
     except OSError:

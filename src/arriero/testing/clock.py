@@ -1,4 +1,4 @@
-"""A clock that stands still until everything waits for it, then jumps to the next instant at which something is due."""
+"""A clock that is blocked until everything waits for it, then jumps to the next instant at which something is due."""
 
 import asyncio
 import heapq
@@ -54,7 +54,7 @@ class VirtualClock:
             timer.cancel()
 
     def is_slept_in(self) -> bool:
-        """Returns True if somebody sleeps on this clock (between two tries of a step)."""
+        """Returns True if a caller sleeps on this clock (between two tries of a step)."""
         return self._sleepers > 0
 
     async def idle(self, event: asyncio.Event, seconds: float) -> None:

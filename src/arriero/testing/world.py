@@ -94,8 +94,8 @@ T = TypeVar("T")
 
 START = Instant(1_767_225_600_000_000)  # 2026-01-01, the same in every run
 FOREVER = 1e9  # leases of a world that only one process inhabits
-TURNS = 40  # turns of the event loop without any activity after which everybody surely waits
-REAL_SECONDS_MAX = 2.0  # real time given to steps' own functions before the clock goes on without them
+TURNS = 40  # turns of the event loop without any activity after which everybody definitely waits
+REAL_SECONDS_MAX = 2.0  # real time given to steps' own functions before the clock continues without them
 POKES_MAX = 20
 
 
@@ -239,7 +239,7 @@ class World:
     def answers(self, step: Step[..., R], *answers: R | Exception) -> None:
         """Set the answers of the step's next calls, one a try: a value is returned, an exception raised.
 
-        Its compensation does nothing then. A call beyond the last answer fails for good and says so. What is said of a step
+        Its compensation does nothing then. A call beyond the last answer fails permanently and says so. What is said of a step
         holds for the Agents that provide it, too.
         """
         self._answers.setdefault(step, deque()).extend(answers)
@@ -272,7 +272,9 @@ class World:
             for called in {step, of_base}:
                 self._calls[called].append(arguments)
         if step not in self._answers and step not in self._replaced:
-            step = of_base  # what is said of the base's step holds for its providers, unless they are told otherwise
+            step = (
+                of_base  # what is said of the base's step holds for its providers, unless they are notified otherwise
+            )
         scripted = step in self._answers or step in self._replaced
         if row.kind is StepKind.COMPENSATION:
             return (lambda: None) if scripted else None
@@ -330,7 +332,7 @@ class World:
                     self._waited_enough_for |= waiting
 
     def _waiting_for_real(self) -> set[tuple[int, int]]:
-        """Attempts of steps' own functions under way; what they wait for may need real time, each once."""
+        """Attempts of steps' own functions running; what they wait for may need real time, each once."""
         node = self.app.session.node
         session = None if node is None else node.session
         if session is None or self._virtual.is_slept_in():
@@ -374,7 +376,7 @@ class World:
         if limit is None and not self.app.session.waiting.is_awaited():
             return True  # who waited has its answer, and may submit again: the time stays
         due = self._due(after_now=True)
-        if limit is not None:  # who waits for a result must hear that the world stands still, whatever schedules say
+        if limit is not None:  # who waits for a result must hear that the world is blocked, whatever schedules say
             due = min((at for at in (due, self._find_next_look()) if at is not None), default=None)
         if due is None and limit is None:
             return not self.app.session.waiting.is_awaited()
@@ -414,7 +416,7 @@ class World:
                     self._store.tasks[no].ended_at is not None
                     for no in waiting.list_awaited() & self._store.tasks.keys()
                 ):
-                    continue  # asked for a moment ago; whoever waits is told at the next look
+                    continue  # asked for a moment ago; the caller that waits is notified at the next look
                 waiting.give_up(ArrieroError(f"the world stands still: {self._what_waits()}"))
 
     def _what_waits(self) -> str:
@@ -428,15 +430,15 @@ class World:
 
 @asynccontextmanager
 async def running(app: App, *, seed: int = 0, approvals: Mapping[str, int] | None = None) -> AsyncIterator[World]:
-    """Run an App's Agents and workflows in a world of its own.
+    """Run an App's Agents and workflows in a separate world.
 
     Args:
         app: its store is not touched.
         seed: of all chance (jitter, generated ids).
-        approvals: how many persons must ask for a verb, as ``[approvals]`` in the settings: ``{"cancel": 2}``. A world
+        approvals: how many operators must ask for a verb, as ``[approvals]`` in the settings: ``{"cancel": 2}``. A world
             reads no settings, so verbs that are not named need one.
     Yields: the World; its ``app`` is to be submitted to.
-    Raises: InvalidInput - approvals names no verb, or no number of persons from 1 to 10.
+    Raises: InvalidInput - approvals names no verb, or no number of operators from 1 to 10.
     """
     async with World(app, seed, approvals) as world:
         yield world

@@ -1,1 +1,1 @@
-"""Text for people: from outside as it may be shown, and numbers, instants and failures in words."""
+"""Text for operators: from outside as it may be shown, and numbers, instants and failures in words."""

@@ -1,6 +1,6 @@
 """Text from outside as a terminal, a log or a shell may take it.
 
-What a service, a row or a person wrote may move a cursor, turn the reading direction or print nothing at all. ``escaped``
+What a service, a row or an operator wrote may move a cursor, turn the reading direction or print nothing at all. ``escaped``
 writes such characters as ``\\x1b`` or ``\\u202e``; ``shell_word`` writes a word of a command so that it is the same word
 again when it is typed, and looks like no other.
 """
@@ -39,7 +39,7 @@ def holds_password(text: str) -> bool:
 def mask_webhook(url: str) -> str:
     """The URL's host alone: path and query are the credential of many services. It need not be a right one."""
     found = _WEBHOOK.fullmatch(url)
-    if found is None:  # where its host ends cannot be told
+    if found is None:  # where its host ends cannot be known
         return MASK if url else url
     user = f"{MASK}@" if found["user"] else ""
     rest = f"/{MASK}" if found["rest"].strip("/") else found["rest"]

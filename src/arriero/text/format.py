@@ -24,7 +24,7 @@ def find_raising_frame(trace: CapturedTraceback) -> Frame | None:
 def find_frame_to_fix(trace: CapturedTraceback) -> Frame | None:
     """Find the user's line from which all came: of the cause it was raised from, or of the first in a group.
 
-    What was being handled meanwhile is no cause: the handler itself raised.
+    What was being handled meanwhile is not a cause: the handler itself raised.
     """
     found = None
     is_settled = False
@@ -77,7 +77,7 @@ def format_labelled_location(trace: CapturedTraceback) -> str:
 
 
 def format_traceback(trace: CapturedTraceback) -> Iterable[str]:
-    """The trace as people read one: the outermost call first, each line's text indented below it."""
+    """The trace as operators read one: the outermost call first, each line's text indented below it."""
     for one in trace:
         yield _RELATIONS.get(one.relation, "{error}").format(error=one.error)
         for frame in one.frames:
@@ -189,7 +189,7 @@ def format_step_failure(step: StepRow) -> str:
 def format_late_answer(attempt: int, answered_at: Instant, complete_by: Instant) -> str:
     """Format ``attempt 1 answered at 2026-01-01 12:00:07Z, 2.0 s late: kept, not counted``.
 
-    An answer within its time came when its attempt no longer counted, as where a person had answered for it.
+    An answer within its time came when its attempt no longer counted, as where an operator had answered for it.
     """
     seconds = seconds_between(complete_by, answered_at)
     late = f"{format_duration(seconds)} late" if seconds >= 0 else "when it no longer counted"

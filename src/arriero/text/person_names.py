@@ -1,4 +1,4 @@
-"""Names of people and programs that sign what they do: which ones are refused, and which ones count as one person.
+"""Names of operators and programs that sign what they do: which ones are refused, and which ones count as one operator.
 
 A name that holds a character nobody sees, or letters of two scripts, is refused where it comes in. Names from before that rule,
 and names that are written in another script as a whole, are compared by their skeletons (Unicode Technical Standard 39).
@@ -26,7 +26,7 @@ _SCRIPTS = frozenset((
 # fmt: on
 # Letters whose names begin with another word than their script: the iteration mark in Sasaki, the sound marks of narrow Katakana.
 _SCRIPT_OF_WORD = {"IDEOGRAPHIC": "CJK", "COMBINING": "KATAKANA"}
-# Scripts that people write within one name. Latin letters may stand in each of them: none looks like a letter of these.
+# Scripts that operators write within one name. Latin letters may stand in each of them: none looks like a letter of these.
 _WRITTEN_TOGETHER = tuple(
     frozenset(scripts.split()) for scripts in ("LATIN CJK HIRAGANA KATAKANA", "LATIN CJK BOPOMOFO", "LATIN CJK HANGUL")
 )
@@ -92,7 +92,7 @@ _TO_LATIN = str.maketrans({letter: latin for latin, letters in _LOOKS_LIKE.items
 
 
 def check_person(value: object, what: str) -> str:
-    """Check the name of who signs: an id that people can tell from every other one by looking at it. Raises InvalidInput."""
+    """Check the name of who signs: an id that operators can know from every other one by looking at it. Raises InvalidInput."""
     name = check_id(value, what)
     if name.isascii():  # and without control characters: one script, all of it seen
         return name
@@ -106,7 +106,7 @@ def check_person(value: object, what: str) -> str:
 
 
 def list_skeletons(name: str) -> frozenset[str]:
-    """List what people may read a name as. Two names that share a skeleton are one person.
+    """List what operators may read a name as. Two names that share a skeleton are one operator.
 
     There are two skeletons, because capital and small letters look like different ones: the capital of the Cyrillic letter ve
     looks like B, the small one does not look like b.
@@ -118,7 +118,7 @@ def list_skeletons(name: str) -> frozenset[str]:
 
 
 def _simplify(character: str) -> str:
-    """Simplify signs: there are many dashes, dots and apostrophes, and nobody tells them apart."""
+    """Simplify signs: there are many dashes, dots and apostrophes, and nobody distinguishes them."""
     is_sign = unicodedata.category(character)[0] in "PS" or _is_modifier(character)
     return "-" if is_sign else character
 

@@ -1,7 +1,7 @@
 """Spans that end with a command: values in, values out.
 
-A span is told by the process whose command ended the thing, once the command is written. The command's guard holds only once,
-so no two processes tell the same span. Ids are computed from the rows, and instants are those that the store has recorded.
+A span is reported by the process whose command ended the thing, once the command is written. The command's guard holds only once,
+so no two processes say the same span. Ids are computed from the rows, and instants are those that the store has recorded.
 """
 
 from collections.abc import Callable
@@ -213,7 +213,7 @@ class SpanOfTask(msgspec.Struct, frozen=True, gc=False):
         links: Links = () if self.link is None else (self.link,)
         if self.incarnation > 1:
             earlier = (self.trace_id, self.ids.derive_task(self.task_no, self.incarnation - 1))
-            return links if earlier in links else (*links, earlier)  # the convoy may have stood still on it
+            return links if earlier in links else (*links, earlier)  # the convoy may have was blocked on it
         return links
 
 

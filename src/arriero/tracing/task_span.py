@@ -1,7 +1,7 @@
 """A span of a task as OpenTelemetry's processors and exporters take it.
 
 The event loop only says which span has ended. The rest is made when it is first read, which batching processors do in a
-thread of their own: for many spans at once, and not at all for those that a processor drops.
+thread of their own: for many spans at the same time, and not at all for those that a processor drops.
 """
 
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ _UNSET = trace.Status(trace.StatusCode.UNSET)
 
 
 class TaskSpan(ReadableSpan):
-    """A span that is filled when somebody first asks for more than its context."""
+    """A span that is filled when a caller first asks for more than its context."""
 
     def __init__(self, ended: EndedSpan, found: SampledTrace, resource: Resource) -> None:
         # Without that of the base class: __getattr__ calls it.
@@ -37,7 +37,7 @@ class TaskSpan(ReadableSpan):
         self._ended, self._found, self._shared = ended, found, resource
 
     def __getattr__(self, name: str) -> Any:
-        """Python calls this only for what is missing. Two exporters may fill the same span at once, each with the same."""
+        """Python calls this only for what is missing. Two exporters may fill the same span at the same time, each with the same."""
         known = vars(self)
         if "_shared" not in known:  # a copy that is being made
             raise AttributeError(name)

@@ -54,7 +54,7 @@ class TracingOptions:
 
     @staticmethod
     def find_submitter() -> str | None:
-        """The trace context of whoever submits now, for the task's row; None: there is none."""
+        """The trace context of the one who submits now, for the task's row; None: there is none."""
         found = trace.get_current_span().get_span_context()
         if not found.is_valid:
             return None
@@ -80,7 +80,7 @@ class TaskTracer:
 
     # --- attempts that begin
     def find_context(self, dispatch: Dispatch) -> TraceContext:
-        """The span of an attempt, as what it calls is told of it."""
+        """The span of an attempt, as what it calls is notified of it."""
         found = self._find_trace(dispatch.task_id, dispatch.trace_context)
         span_id = find_attempt_span(self._ids, dispatch)
         return TraceContext(found.task.trace_id, span_id, found.is_sampled, found.task.state)
@@ -138,7 +138,7 @@ class TaskTracer:
 
 
 class AttemptSpan(trace.NonRecordingSpan):
-    """The span of an attempt that runs, as the parent of spans of its code. Its ids are computed for whoever asks first."""
+    """The span of an attempt that runs, as the parent of spans of its code. Its ids are computed for the caller first."""
 
     def __init__(self, find: Callable[[Dispatch], trace.SpanContext], dispatch: Dispatch) -> None:
         self._find, self._dispatch = find, dispatch

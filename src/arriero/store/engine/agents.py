@@ -24,7 +24,7 @@ from .transactions import Lane, Transactions
 
 
 class RemoteAgentOperations(Transactions):
-    """Secrets of the store, and attempts that are under way outside."""
+    """Secrets of the store, and attempts that are running outside."""
 
     async def read_secret(self, name: str) -> bytes:
         """``SECRET_BYTES`` random bytes, the same for all processes; made when they are first asked for, and again in each epoch.
@@ -32,7 +32,9 @@ class RemoteAgentOperations(Transactions):
         Raises: MissingRight - who may only read the store reads no secret.
         """
         kept = await self._read(lambda rows: rows.select_secret(name))
-        if kept is None:  # two processes may make one at once: what is kept first counts, and each reads what is kept
+        if (
+            kept is None
+        ):  # two processes may make one at the same time: what is kept first counts, and each reads what is kept
             value = secrets.token_hex(SECRET_BYTES)
             await self._write(lambda rows: rows.add_secret(name, value), Lane.OUTBOX)
             kept = await self._read(lambda rows: rows.select_secret(name))
@@ -40,12 +42,12 @@ class RemoteAgentOperations(Transactions):
         return bytes.fromhex(kept)
 
     async def list_running_attempts(self, step_nos: Sequence[int]) -> list[HeldAttempt]:
-        """The attempts of these steps that are under way, whoever holds them, by step_no."""
+        """The attempts of these steps that are running, no matter who holds them, by step_no."""
         return await self._read(lambda rows: rows.select_running_attempts(step_nos))
 
 
 def fold_app(rows: StoreRows, app: str) -> int:
-    """Fold old minutes of an App. The sum is locked first, so whoever folds at the same time finds the rows gone."""
+    """Fold old minutes of an App. The sum is locked first, so the one who folds at the same time finds the rows gone."""
     total = rows.lock_total(app)
     old = rows.select_counts_before(app, find_first_kept(rows.read_clock()), FOLDED_AT_ONCE)
     if old:
@@ -60,7 +62,7 @@ class AgentMetricsOperations(Transactions):
     async def put_agent_counts(self, rows: Sequence[CountsRow]) -> None:
         """Keep what a process counted in some minutes, as it stands: repeating it changes nothing.
 
-        Left out: rows of a process that is retired or unknown; minutes that may not be written any more
+        Left out: rows of a process that is retired or unknown; minutes that may not be written any longer
         (``core.agent_metrics.may_be_written``); a row with fewer calls than the one that is kept.
         """
 
@@ -75,7 +77,7 @@ class AgentMetricsOperations(Transactions):
     async def fold_agent_counts(self) -> int:
         """Add minutes that are no longer kept to the sum of their App, and remove them in the same transaction.
 
-        At most ``FOLDED_AT_ONCE`` of each App. Returns how many rows are gone; two that fold at once do not count twice.
+        At most ``FOLDED_AT_ONCE`` of each App. Returns how many rows no longer exist; two that fold at the same time do not count twice.
         """
         before = find_first_kept(self.now())  # found by reading, so that nothing is locked where nothing is old
         apps = await self._read(lambda rows: rows.select_apps_to_fold(before), Lane.SURVEYS)
@@ -138,7 +140,7 @@ class BreakerOperations(Transactions):
     async def close_recovered_breakers(self, actor: str) -> int:
         """Close the breakers whose ramp is over; answers how many.
 
-        An attempt that is to begin does that by itself. This is for breakers behind which no request waits any more.
+        An attempt that is to begin does that by itself. This is for breakers behind which no request waits any longer.
         """
         now = self.now()
         half_open = await self._read(lambda rows: rows.select_half_open_breakers())

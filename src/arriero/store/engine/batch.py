@@ -54,7 +54,7 @@ class Batch:
             result = self._decide(command)
             if isinstance(result, Refused) and result.events:
                 self.note(result.task_no, command.actor, list(result.events), result.late_answer)
-        except UnreadableRow as error:  # before anything is written: the other commands of the batch go on
+        except UnreadableRow as error:  # before anything is written: the other commands of the batch continue
             self._table.set_apart(error)
             return error
         except NextUnreadable as met:
@@ -134,7 +134,7 @@ class Batch:
         )
 
     def look(self, convoy: ConvoyRow, actor: str) -> None:
-        """Decide anew whose turn it is in a convoy."""
+        """Decide again whose turn it is in a convoy."""
         try:
             change = find_next_turn(convoy, self._table, self.now)
         except Held:
@@ -181,7 +181,7 @@ class Batch:
             self._write_convoy(change.convoy, actor)
 
     def write_breaker(self, change: BreakerChange, actor: str) -> None:
-        """Keep a breaker's row, tell of it in the store's own history, and open or close its alert."""
+        """Keep a breaker's row, report it in the store's own history, and open or close its alert."""
         self._table.put_breaker(change.row)
         self.note(STORE_STREAM, actor, change.events)
         if change.alert is not None:

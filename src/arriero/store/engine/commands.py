@@ -110,7 +110,7 @@ def _claim(command: Claim, rows: CommandRows) -> Claimed:
             held[name] += len(found)
             probation = probation and not any(map(is_on_probation, (loaded.task for loaded in found)))
             if len(found) < places:
-                del shares[name]  # nothing of it waits any more: its room goes to the others
+                del shares[name]  # nothing of it waits any longer: its room goes to the others
     return Claimed(tuple(claimed))
 
 

@@ -279,12 +279,12 @@ class LedgerOperations(Transactions):
     async def let_go(self, ledger_no: int, limit: int, actor: str) -> LedgerRow | None:
         """Let the next tasks of an opened ledger go, in their order; answers how it stands.
 
-        None: somebody else is doing that just now, or it is gone.
+        None: another process is doing that just now, or it no longer exists.
         """
         return await self._with_ledger(ledger_no, lambda rows: let_go(ledger_no, limit, actor, rows, rows.read_clock()))
 
     async def discard_ledger(self, ledger_no: int, limit: int, actor: str, reason: str) -> LedgerRow | None:
-        """Remove some of its tasks, unless it is opened; answers what is left of it. None: it is gone."""
+        """Remove some of its tasks, unless it is opened; answers what is left of it. None: it no longer exists."""
         return await self._with_ledger(
             ledger_no, lambda rows: discard_ledger(ledger_no, limit, actor, reason, rows, rows.read_clock())
         )

@@ -1,4 +1,4 @@
-"""Limits of Agents in one transaction: declared by processes, locked by Takes, read for people. Shared by all stores."""
+"""Limits of Agents in one transaction: declared by processes, locked by Takes, read for operators. Shared by all stores."""
 
 from collections.abc import Iterable
 
@@ -26,7 +26,7 @@ ABANDONED_SECONDS = 3_600.0  # that keys have not been looked at, although it wa
 
 
 def open_book(rows: LimitTable, app: str, agent: str) -> LimitBook | None:
-    """Lock the limits of an Agent and count what is in use. None: it has none any more."""
+    """Lock the limits of an Agent and count what is in use. None: it has none any longer."""
     row = next(iter(rows.lock_limits(app, [agent])), None)
     if row is None or not list_limits(row.limits):
         return None
@@ -125,13 +125,13 @@ class LimitOperations(Transactions):
         Their row was lost or cannot be read, or a process of release 0.4.0 wrote the request.
         """
         missing = await self._read(lambda rows: rows.select_missing_keys(MISSING_AT_ONCE), Lane.SURVEYS)
-        if missing:  # if nothing waits under them any more, the next Take removes them
+        if missing:  # if nothing waits under them any longer, the next Take removes them
             await self._write(lambda rows: rows.add_waiting_keys(missing))
         return len(missing)
 
 
 def _remove_old(rows: StoreRows) -> None:
-    """Remove rates that say nothing any more, and keys of Agents that nobody hosts under which nothing waits."""
+    """Remove rates that say nothing any longer, and keys of Agents that nobody hosts under which nothing waits."""
     now = rows.read_clock()
     rows.delete_old_rates(now)
     abandoned: list[WaitingKeysRow] = []

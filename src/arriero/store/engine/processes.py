@@ -46,7 +46,7 @@ def refuse_collision(
 
 
 def _as_told(about: str) -> ProcessAbout:
-    """A row that cannot be read tells of no App: it must not keep others from starting."""
+    """A row that cannot be read reports no App: it must not keep others from starting."""
     try:
         return read_about(about)
     except msgspec.MsgspecError:
@@ -92,7 +92,7 @@ def remove_obsolete_breakers(rows: StoreRows, before: Instant, limit: int) -> in
 
 
 class ObsoleteRowsOperations(Transactions):
-    """Rows of processes, leases and breakers that nothing refers to any more; ``core.purging`` has the rules."""
+    """Rows of processes, leases and breakers that nothing refers to any longer; ``core.purging`` has the rules."""
 
     async def remove_obsolete_rows(self, before: Instant, breakers_before: Instant, limit: int) -> RemovedRows:
         """Remove obsolete rows, at most ``limit`` of each kind.
@@ -115,7 +115,7 @@ def acquire_lease(rows: StoreRows, name: str, holder: LeaseHolder, actor: str, s
     """See ``LeaseOperations.acquire_lease``."""
     seen = rows.select_lease(name)
     if seen is not None and lease.is_led_by_another(seen, holder, rows.read_clock()):
-        return seen  # unlocked: whoever leads must not wait for those who ask
+        return seen  # unlocked: the one who leads must not wait for those who ask
     if seen is None:
         rows.add_lease(name)
     while (row := rows.lock_lease(name, to_grant=True)) is None:
@@ -160,7 +160,7 @@ def break_lease(rows: StoreRows, name: str, actor: str, reason: str, *, at_once:
 
 
 def free_all_leases(rows: StoreRows) -> None:
-    """Free all leases, after a restore: whoever holds one may not be who holds it by the backup."""
+    """Free all leases, after a restore: the one who holds one may not be who holds it by the backup."""
     for row in rows.select_leases():
         rows.put_lease(msgspec.structs.replace(row, holder=None, until=Instant(0)))
 
@@ -230,14 +230,14 @@ def retire(rows: StoreRows, process_no: int, by: str, known_dead: bool) -> tuple
     if not lease.is_retirable(row, rows.read_clock(), known_dead=known_dead):
         return row.retired, row.instance
     rows.retire_process(process_no, rows.read_clock())
-    # Before the history is locked: whoever takes a lease locks it first, too.
+    # Before the history is locked: the one who takes a lease locks it first, too.
     lost = _take_lead_back(rows, process_no) if known_dead else []
     Batch(rows, rows.read_clock()).note(STORE_STREAM, by, [ProcessRetired(process_no, known_dead), *lost])
     return True, row.instance
 
 
 def _take_lead_back(rows: StoreRows, process_no: int) -> list[Event]:
-    """Free the Supervisors' lease of a process that is gone: the next leader need not wait until it lapses.
+    """Free the Supervisors' lease of a process that has ended: the next leader need not wait until it lapses.
 
     Not of one that is only silent: that one may still believe that it leads. Returns the event of it, if it led.
     """
@@ -265,7 +265,7 @@ def open_epoch(rows: StoreRows, actor: str, reason: str = "") -> int:
 def rename_app(rows: StoreRows, old: str, new: str, count: int, actor: str, reason: str) -> None:
     """Keep in the store's history that ``count`` tasks of App ``old`` are App ``new``'s from now on.
 
-    Who submits by SQL does not find ``old`` any more. The tasks themselves are changed by ``AssignApp``.
+    Who submits by SQL no longer finds ``old``. The tasks themselves are changed by ``AssignApp``.
     """
     rows.rename_workflows(old, new)
     note_in_store(rows, actor, app_renamed(old, new, count, reason))
@@ -279,10 +279,10 @@ class ProcessOperations(Transactions):
     rename_app = writes(rename_app, Lane.UPKEEP)
 
     def announce(self, instance: str) -> None:
-        """Make this process start's death visible to others at once, where the operating system can."""
+        """Make this process start's death visible to others immediately, where the operating system can."""
 
     def is_known_dead(self, instance: str) -> bool:
-        """Returns True if that process start is surely gone; False when nobody can tell."""
+        """Returns True if that process start is definitely gone; False when nobody can know."""
         return False
 
     def _on_registered(self, process_no: int, epoch: int) -> None:
@@ -296,7 +296,7 @@ class ProcessOperations(Transactions):
         """A new process start; answers its number. ``instance`` was never used before.
 
         ``about``: what it runs, as JSON text; see ``runtime.node``. Raises AppCollision: see ``core.apps``; of two that
-        start at once one comes first, so that they never both begin.
+        start at the same time one comes first, so that they never both begin.
         """
         number, epoch = await self._write(lambda rows: register(rows, instance, lease_seconds, about))
         self._on_registered(number, epoch)

@@ -1,4 +1,4 @@
-"""Reading: what a process is to act on, where rows that it cannot read are set apart; and for people, counts, surveys and lists."""
+"""Reading: what a process is to act on, where rows that it cannot read are set apart; and for operators, counts, surveys and lists."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -49,8 +49,8 @@ from .convoys import KNOWN_MAX, find_missing
 from .processes import SAID_OF_REFUSED_TERMS
 from .transactions import TASKS_MAX, Lane, Transactions, reads
 
-LOOKED_AT_MAX = 1_000  # steps of each Agent that are tried again, and as many attempts under way
-COMMITS_MAX = 10_000  # of the history's end: hours where little goes on, some seconds of a store that is busy
+LOOKED_AT_MAX = 1_000  # steps of each Agent that are tried again, and as many running attempts
+COMMITS_MAX = 10_000  # of the history's end: hours where little continues, some seconds of a store that is busy
 
 
 RETRYING_COLUMNS = (
@@ -81,7 +81,7 @@ def requests_of(due: Sequence[Sequence[Any]], running: Sequence[Sequence[Any]]) 
 
     Args:
         due: agent, number of due requests, since when the oldest is due, number of those that are due later.
-        running: agent, number of attempts under way.
+        running: agent, number of running attempts.
     """
     counts = {agent: count for agent, count in running}
     asked = {agent: (count, oldest, later) for agent, count, oldest, later in due}
@@ -120,7 +120,7 @@ def count_tasks(rows: StoreRows) -> dict[TaskState, int]:
 
 
 def survey(rows: StoreRows) -> Survey:
-    """Survey the store for a person."""
+    """Survey the store for an operator."""
     now, ask = rows.read_clock(), rows.ask
     at = {"now": now}
     found = ask("survey_tasks", {**at, "probation_from": PROBATION_FROM})
@@ -149,9 +149,9 @@ def survey_attempts(rows: StoreRows, *, steps: int = LOOKED_AT_MAX, commits: int
     """Recent attempts, and the steps that are tried again.
 
     Args:
-        steps: of each Agent's requests so many are looked at, those whose time comes last; and so many of all
-            attempts under way.
-        commits: so many of the history's last ones are looked at.
+        steps: of each Agent's requests that many are looked at, those whose time comes last; and that many of all
+            running attempts.
+        commits: that many of the history's last ones are looked at.
     """
     now, ask = rows.read_clock(), rows.ask
 
@@ -232,7 +232,7 @@ def list_convoys(rows: StoreRows, shown: str | None = None, *, after: int = 0, l
 
 
 class SurveyOperations(Transactions):
-    """Reads for people, and what is due."""
+    """Reads for operators, and what is due."""
 
     counts = reads(count_tasks, Lane.SURVEYS)
     survey = reads(survey, Lane.SURVEYS)
@@ -260,7 +260,7 @@ class SurveyOperations(Transactions):
         return await self._select(retrying_of, "select_retrying_of", asked, Lane.SURVEYS)
 
     async def edits(self, task_no: int) -> list[EditRow]:
-        """Payloads of a task that people gave or replaced, with those they replaced, in the order of the commits."""
+        """Payloads of a task that operators gave or replaced, with those they replaced, in the order of the commits."""
         return await self._select(edit_of, "select_edits", {"task_no": task_no})
 
     async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
@@ -314,7 +314,7 @@ class SurveyOperations(Transactions):
         return await self._read(lambda rows: [read(row) for row in rows.ask(name, asked).fetchall()], lane)
 
 
-LOOKED_THROUGH_MAX = 100_000  # rows of each kind, for one that cannot be read: more would take a person seconds
+LOOKED_THROUGH_MAX = 100_000  # rows of each kind, for one that cannot be read: more would take an operator seconds
 
 
 def load_readable(rows: StoreRows, task_nos: Sequence[int], quarantine: Quarantine) -> list[Loaded]:
@@ -393,10 +393,10 @@ class ReadingOperations(Transactions):
         )
 
     async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
-        """The given tasks with their steps, as of one moment; absent and unreadable ones are left out. They are no news any more."""
+        """The given tasks with their steps, as of one moment; absent and unreadable ones are left out. They are not news any longer."""
 
         def read(rows: StoreRows) -> list[Loaded]:
-            self._quarantine.forget_untried(task_nos)  # whoever holds one asks until it has an answer
+            self._quarantine.forget_untried(task_nos)  # the one who holds one asks until it has an answer
             return load_readable(rows, task_nos, self._quarantine)
 
         return await self._reporting(self._read(read))
@@ -406,7 +406,7 @@ class ReadingOperations(Transactions):
         return await self._reporting(self._read(lambda rows: load_ended(rows, task_nos, self._quarantine)))
 
     async def load(self, task_no: int) -> Loaded | None:
-        """One task with its steps, as they stand: for people, also where it cannot be read (``store.readable``)."""
+        """One task with its steps, as they stand: for operators, also where it cannot be read (``store.readable``)."""
         return await self._read(lambda rows: next(iter(rows.select_tasks([task_no])), None))
 
     async def find(self, task_id: str) -> Loaded | None:
@@ -447,7 +447,7 @@ class ReadingOperations(Transactions):
 
 
 def _is_readable_or_gone(rows: StoreRows, name: str) -> bool:
-    """Returns True if no alert about a shared row is needed any more."""
+    """Returns True if no alert about a shared row is needed any longer."""
     parsed = parse_row_name(name)
     return parsed is not None and not list(_find_unreadable(rows.select_shared(*parsed, 1)))
 

@@ -58,7 +58,7 @@ class TakeTransaction:
     def takes_failed(self, agent: str) -> Iterator[bool]:
         """Take canaries also of requests that failed in the outage: those that failed longest ago come first.
 
-        Else a request that always fails would be the canary again and again, and those behind it would wait for ever.
+        Else a request that always fails would be the canary again and again, and those behind it would wait indefinitely.
         Yields False if no breaker of the Agent lets a canary through.
         """
         self._takes_failed = True

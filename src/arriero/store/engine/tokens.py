@@ -14,7 +14,7 @@ from .transactions import Lane, Transactions, writes
 
 
 def add_token(rows: StoreRows, token: NewToken) -> TokenRow:
-    """Keep a new token, and tell it in the store's history. Repeated it changes nothing: the row answers that is there."""
+    """Keep a new token, and say it in the store's history. Repeated it changes nothing: the row answers that is there."""
     row = tokens.build_row(token, rows.read_clock())
     if not rows.add_token_row(row):
         (known,) = rows.select_tokens([token.token_id])
@@ -26,7 +26,7 @@ def add_token(rows: StoreRows, token: NewToken) -> TokenRow:
 
 
 def revoke_token(rows: StoreRows, token_id: str, by: str, reason: str) -> TokenRow | None:
-    """Revoke a token from now on, and tell it in the history. One that is revoked stays as it is. None: there is none."""
+    """Revoke a token from now on, and say it in the history. One that is revoked stays as it is. None: there is none."""
     row = rows.lock_token(token_id)
     revoked = None if row is None else tokens.revoke_token(row, rows.read_clock(), by, reason)
     if revoked is None:

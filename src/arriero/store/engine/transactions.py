@@ -19,7 +19,7 @@ TASKS_MAX = 1_000  # with an alert of a row that cannot be read, looked at again
 
 
 class Lane(StrEnum):
-    """Purpose of a transaction. A store may run transactions of two lanes at once, one lane never waits for another."""
+    """Purpose of a transaction. A store may run transactions of two lanes at the same time, one lane never waits for another."""
 
     ENGINE = "engine"  # commands
     SUBMISSIONS = "submissions"
@@ -62,7 +62,7 @@ class Transactions:
         return result
 
     async def _report_unreadable(self) -> None:
-        """Open an alert for each row that nobody was told of. Whoever finds the row next does, if this process dies."""
+        """Open an alert for each row that nobody was notified of. The one who finds the row next does, if this process dies."""
         errors = self._quarantine.take_unreported()
         try:
             named = await self._write(lambda rows: [(error, _add_alert(error, rows)) for error in errors])

@@ -1,4 +1,4 @@
-"""Statuses, alerts and purging: what is kept for people and other programs, and removed when nobody needs it any more."""
+"""Statuses, alerts and purging: what is kept for operators and other programs, and removed when nobody needs it any longer."""
 
 from collections.abc import Callable, Sequence
 
@@ -139,7 +139,7 @@ def purge(rows: StoreRows, heads: Sequence[tuple[int, int, str]], actor: str) ->
 
 
 def find_named(rows: StoreRows, which: PurgeNamed) -> NamedRows:
-    """Rows under the name of what a person has removed. It may read all tasks, or the whole history."""
+    """Rows under the name of what an operator has removed. It may read all tasks, or the whole history."""
     match which.what:
         case "task":
             number = rows.select_number(which.name)
@@ -160,16 +160,16 @@ def find_named(rows: StoreRows, which: PurgeNamed) -> NamedRows:
 
 
 class UpkeepOperations(Transactions):
-    """Statuses and alerts, kept until people and other programs have them, and purging."""
+    """Statuses and alerts, kept until operators and other programs have them, and purging."""
 
     drop_statuses = writes(drop_statuses, Lane.UPKEEP)
 
     async def acknowledge(self, acknowledged: Sequence[tuple[str, int]]) -> None:
-        """Remove statuses, each by its queue and ``no``; one that is gone already is no error."""
+        """Remove statuses, each by its queue and ``no``; one that was removed before is not an error."""
         await self._write(lambda rows: rows.remove_statuses(acknowledged), Lane.OUTBOX)
 
     async def take_alerts(self, limit: int, hold_seconds: float) -> list[AlertRow]:
-        """Alerts due to be told, each with its ``attempts`` grown and not due again for ``hold_seconds``."""
+        """Alerts due to be delivered, each with its ``attempts`` grown and not due again for ``hold_seconds``."""
 
         def work(rows: StoreRows) -> list[AlertRow]:
             now = rows.read_clock()
@@ -180,7 +180,7 @@ class UpkeepOperations(Transactions):
     async def settle_alert(
         self, no: int, attempts: int, told: Sequence[str], again_in: float | None, error: str
     ) -> bool:
-        """Keep who was told, and when to go on (None: everybody knows). False: taken or closed by others meanwhile."""
+        """Keep who was notified, and when to continue (None: everybody knows). False: taken or closed by others meanwhile."""
 
         def work(rows: StoreRows) -> bool:
             next_at = None if again_in is None else later(rows.read_clock(), again_in)
@@ -189,10 +189,10 @@ class UpkeepOperations(Transactions):
         return await self._write(work, Lane.OUTBOX)
 
     async def purge_named(self, which: PurgeNamed, *, actor: str, limit: int | None) -> PurgedNamed:
-        """Remove what a person names, at most so many tasks at a time, in one transaction; to be called until it is done.
+        """Remove what an operator names, at most that many tasks at a time, in one transaction; to be called until it is done.
 
         Nothing is removed while a task of it has not ended, or stays for a reason of ``core.purging``. What was removed is
-        told in the store's own history. ``limit`` None: nothing is removed, only judged.
+        notified in the store's own history. ``limit`` None: nothing is removed, only judged.
         """
         # Found by reading; then its rows are locked, and looked at again.
         found = await self._read(lambda rows: find_named(rows, which), Lane.SURVEYS)

@@ -72,7 +72,7 @@ _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
 
 
 class MemoryReading(MemoryUpkeep):
-    """Reading for people, and due work."""
+    """Reading for operators, and due work."""
 
     # --- tasks
     async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
@@ -87,7 +87,7 @@ class MemoryReading(MemoryUpkeep):
             if t.task_no not in left_alone and may_run(app, t.app)
         ]
         looks = [c.look_at for c in self.convoys.values() if c.look_at is not None and c.convoy_no not in convoys_left]
-        tasks += sorted(looks)[:1]  # while one is due, whoever looks at it asks again
+        tasks += sorted(looks)[:1]  # while one is due, no matter who looks at it asks again
         steps = [
             s.not_before
             for s in self._steps_not_apart()
@@ -261,7 +261,7 @@ class MemoryReading(MemoryUpkeep):
 
 
 class MemoryConvoyReading(MemoryReading):
-    """Convoys as people look at them."""
+    """Convoys as operators look at them."""
 
     async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
         tail = next((self._quarantine.read_shared(one) for one in self.tails.values() if one.key == key), None)

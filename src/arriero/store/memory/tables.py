@@ -49,7 +49,7 @@ class MemoryTables:
     def __init__(self) -> None:
         self.tasks: dict[int, TaskRow] = {}
         self.bodies: dict[int, str] = {}
-        self.asked: dict[int, str] = {}  # what was submitted, where a person has sent other arguments
+        self.asked: dict[int, str] = {}  # what was submitted, where an operator has sent other arguments
         self.edit_rows: dict[int, dict[int, EditRow]] = defaultdict(dict)  # by task and link
         self.late_answer_rows: dict[int, dict[tuple[int, int], LateAnswerRow]] = defaultdict(dict)  # by task, attempt
         self.numbers: dict[str, int] = {}

@@ -50,7 +50,7 @@ from .pipeline import PendingAnswer
 from .session import Transaction
 
 T = TypeVar("T")
-# Rows that others may be taking at the same moment: all processes together claim about a hundred tasks at once.
+# Rows that others may be taking at the same moment: all processes together claim about a hundred tasks at a time.
 PASSED_OVER_MAX = 100
 OPENED_COUNT = columns.TASK.index("opened_count")
 
@@ -106,7 +106,7 @@ class PostgresDueRows(PostgresConvoyRows, CommandRows):
         return self._readable_of(name, asked, limit, self._takeable)
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
-        """A request. Of two of one task, both found at once, the second one's task moves on with the first. Raises
+        """A request. Of two of one task, both found at the same time, the second one's task moves on with the first. Raises
         UnreadableRow."""
         if self.task(row[columns.STEP_WIDTH]) is None:
             self.keep_tasks((row[columns.STEP_WIDTH :],))

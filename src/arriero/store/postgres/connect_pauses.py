@@ -69,7 +69,9 @@ class ConnectPauses:
 
     def _note_refused(self, error: StoreError, *, is_after_pause: bool) -> NotConnected:
         with self._lock:
-            if is_after_pause or self._refusal is None:  # what others have tried at the same time is no further failure
+            if (
+                is_after_pause or self._refusal is None
+            ):  # what others have tried at the same time is not a further failure
                 self._pause = min(max(self._pause * 2, CONNECT_SECONDS), CONNECT_SECONDS_MAX)
                 self._next_try_at = time.monotonic() + random.uniform(self._pause / 2, self._pause)
                 self._refused_tries += 1

@@ -22,10 +22,10 @@ class Frontier:
     """Lower bound of a queue's times, so that a look skips dead index entries that an open transaction keeps.
 
     What was claimed and what has ended leaves dead entries at the beginning of a queue's index. Nobody may clear them away
-    while a snapshot stands that is older than they are, and whoever looks for the first entry reads past all of them: after a
-    million tasks, a million rows at each poll. So a look tells from where on something was alive, and the next one begins there.
+    while a snapshot stands that is older than they are, and the one who looks for the first entry reads past all of them: after a
+    million tasks, a million rows at each poll. So a look says from where on something was alive, and the next one begins there.
 
-    That place is not the whole truth: a transaction that took long, or a person who lets a paused task go on, brings something
+    That place is not the whole truth: a transaction that took long, or an operator who lets a paused task continue, brings something
     that has been due for longer. So while there are few dead rows every look is a whole one, and otherwise one of some: the
     more dead rows there are, the fewer.
 
@@ -92,7 +92,7 @@ class ServerClock:
     def note_server_time(self, now: Instant) -> None:
         """The server's clock showed ``now`` before this moment.
 
-        Of two answers the quicker one tells more. Only when the server's clock has gone back by far, because another
+        Of two answers the quicker one says more. Only when the server's clock has gone back by far, because another
         server took over, the later answer counts.
         """
         offset = now - _monotonic()

@@ -1,4 +1,4 @@
-"""Convoys on PostgreSQL inside one transaction: whoever changes one has locked its row."""
+"""Convoys on PostgreSQL inside one transaction: the one who changes one has locked its row."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,7 +20,7 @@ class PostgresConvoyRows(PostgresTaskRows):
     # --- what was read
     def keep_convoys(self, rows: Iterable[tuple[Any, ...]], *, at_the_start: bool = False) -> list[ConvoyRow]:
         """Keep convoys that this transaction has locked. Of one that was not locked at the start of the batch, what
-        was read of its next task then is not to be trusted: whoever had it locked may have changed that."""
+        was read of its next task then is not to be trusted: the one who had it locked may have changed that."""
         convoys = [convoy for row in rows if (convoy := self._readable_convoy(convoy_as_is(row))) is not None]
         late = set() if at_the_start else {convoy.convoy_no for convoy in convoys} - self._convoys.keys()
         self._touched |= late
@@ -41,7 +41,7 @@ class PostgresConvoyRows(PostgresTaskRows):
         for row in rows:
             task = self._readable(task_as_is(row[:-1]))
             if task is None or row[-1] is None:
-                continue  # who needs it asks for it, and is told
+                continue  # who needs it asks for it, and is notified
             assert task.convoy_no is not None
             self._tasks.setdefault(task.task_no, task)
             self._next[task.convoy_no] = task

@@ -21,8 +21,8 @@ from ..columns import load_statements
 from .migrating import Connection, ask_once, find_schema, known_migrations, make_execute
 from .target import Target, target_of
 
-HEARD_SECONDS_MAX = 2.0  # a wake-up that was told is heard within milliseconds
-CLOCK_LOOKS = 3  # the quickest answer tells most
+HEARD_SECONDS_MAX = 2.0  # a wake-up that was reported is heard within milliseconds
+CLOCK_LOOKS = 3  # the quickest answer says most
 
 
 def server_facts(url: str) -> ServerFacts:
@@ -119,7 +119,7 @@ def _clock(connection: Connection) -> tuple[float, float, Instant]:
 
 
 def _test_listening(connection: Connection, target: Target) -> tuple[Listening, str]:
-    """Tell one wake-up to ourselves, on a channel that nobody else listens to; and why it could not be listened for."""
+    """Deliver one wake-up to ourselves, on a channel that nobody else listens to; and why it could not be listened for."""
     if not target.listen:
         return "off", ""
     channel = f"{target.channel}_doctor"

@@ -36,7 +36,7 @@ TELL_SECONDS = 0.02  # within which wake-ups for others are merged into one
 ENGINE = TransactionLimits(lock=2.0, statement=10.0, idle=5.0, by_index=True, planned_once=True)
 SUBMISSIONS = TransactionLimits(lock=0.15, statement=10.0, idle=5.0, by_index=True, planned_once=True)
 RENEWALS = TransactionLimits(lock=2.0, statement=2.5, idle=5.0, by_index=True)
-# Shorter than the lease of the Supervisors: one that freezes in the middle of a renewal must not keep the row for longer.
+# Shorter than the lease of the Supervisors: one that freezes during a renewal must not keep the row for longer.
 OTHERS = TransactionLimits(lock=5.0, statement=10.0, idle=5.0, by_index=True)
 LONG = TransactionLimits(lock=5.0, statement=300.0, idle=10.0)  # of what looks at many rows
 READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -91,7 +91,7 @@ class BatchWriter:
 
 
 class PostgresLanes(StateStore):
-    """Connections of one store, each with a thread of its own, and what is not known to be durable yet."""
+    """Connections of one store, each with a separate thread, and what is not known to be durable yet."""
 
     def __init__(self, url: str, *, clock: Callable[[], Instant] | None = None) -> None:
         self._target = target_of(url)
@@ -109,7 +109,7 @@ class PostgresLanes(StateStore):
         self._listener: Listener | None = None
         self._tell_handle: asyncio.TimerHandle | None = None
         self._telling: set[asyncio.Task[None]] = set()
-        self._name = secrets.token_hex(8)  # under which it tells others: it need not hear itself
+        self._name = secrets.token_hex(8)  # under which it notifies others: it need not hear itself
         self._pauses = ConnectPauses()
         self._spare: list[PostgresSession] = []  # for those who read the history
         self._process_locks: ProcessLocks | None = None
@@ -182,7 +182,7 @@ class PostgresLanes(StateStore):
         return str(store_id)
 
     async def close(self) -> None:
-        if self._tell_handle is not None:  # a process that ends: somebody may wait for what it gave back
+        if self._tell_handle is not None:  # a process that ends: a caller may wait for what it gave back
             self._tell_handle.cancel()
             self._tell()
         listener, self._listener = self._listener, None
@@ -262,14 +262,14 @@ class PostgresLanes(StateStore):
             self._undecided += 1
 
     def _note_confirmed(self, undecided: int) -> None:
-        """A write that began after so many undecided commits was committed, and its answer came."""
+        """A write that began after that many undecided commits was committed, and its answer came."""
         with self._counting:
             self._confirmed = max(self._confirmed, undecided)
 
     def _confirm(self) -> None:
         """After a commit whose answer was lost: nothing is read before a later write was confirmed.
 
-        What was read may otherwise be lost by a fail-over, although somebody has acted on it.
+        What was read may otherwise be lost by a fail-over, although an operator has acted on it.
         """
         if self._confirmed == self._undecided:
             return
@@ -307,7 +307,7 @@ class PostgresLanes(StateStore):
             loop.call_soon_threadsafe(call)
 
     def _tell_soon(self) -> None:
-        """Tell the others, once for everything of the next moment; never inside a transaction that others wait for."""
+        """Notify the others, once for everything of the next moment; never inside a transaction that others wait for."""
         if self._target.listen and self._tell_handle is None:
             self._tell_handle = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell)
 
@@ -326,7 +326,7 @@ class PostgresLanes(StateStore):
 
     # --- reading
     async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
-        """Pages of one snapshot, on a connection of their own."""
+        """Pages of one snapshot, on a separate connection."""
         if not self._lanes:
             raise StoreError(f"store {self.url}: it is not open")
         await _ask_once_more(lambda: asyncio.to_thread(self._confirm))

@@ -44,7 +44,7 @@ class PostgresLedgerRows(PostgresConvoyRows, LedgerRows):
         return ledger
 
     def lock(self, ledger_no: int, *, waits: bool = True) -> LedgerRow | None:
-        """The ledger, ours until the transaction ends. None: it is gone, or another transaction has it."""
+        """The ledger, ours until the transaction ends. None: it no longer exists, or another transaction has it."""
         asked = {"ledger_no": ledger_no}
         row = self.ask("lock_ledger" if waits else "lock_free_ledger", asked).fetchone()
         self._ledgers[ledger_no] = None if row is None else ledger_of(row)
@@ -176,7 +176,7 @@ class PostgresLedgerRows(PostgresConvoyRows, LedgerRows):
         self.ask("order_convoy", {"convoy_no": tail.convoy_no, "ordering": tail.ordering})
 
     def flush(self) -> None:
-        """See Tables. Raises Again: somebody else submitted one of the ids meanwhile."""
+        """See Tables. Raises Again: another process submitted one of the ids meanwhile."""
         write = self.transaction.write
         if self._added:
             added = list(self._added.values())

@@ -1,4 +1,4 @@
-"""Wake-ups between processes: hints only, merged, on a connection of their own. Polling is the truth behind them."""
+"""Wake-ups between processes: hints only, merged, on a separate connection. Polling is the truth behind them."""
 
 import logging
 import threading
@@ -15,18 +15,18 @@ logger = logging.getLogger("arriero")
 
 LOOK_SECONDS = 5.0  # between looks whether it should end
 AGAIN_SECONDS = 5.0  # before it connects again
-# Whoever may connect may tell, as often as he likes. One look at the store answers all that was told before it, so the
-# next one comes this much later at the earliest: as soon as another process tells again for all that it did.
+# The one who may connect may say, as often as he likes. One look at the store answers all that was notified before it, so the
+# next one comes this much later at the earliest: as soon as another process says again for all that it did.
 REST_SECONDS = 0.02
-FLOOD = 400  # told within one rest: 20,000 a second, which would cost a core to read
+FLOOD = 400  # notified within one rest: 20,000 a second, which would cost a core to read
 
 
 class Listener:
-    """Calls ``wake`` when another process has told of something: soon, and once for all that was told in between.
+    """Calls ``wake`` when another process has reported something: soon, and once for all that was notified in between.
 
     Args:
         wake: called in the listener's thread.
-        own: the name under which this process tells others.
+        own: the name under which this process notifies others.
     """
 
     def __init__(self, target: Target, wake: Callable[[], None], *, own: str) -> None:
@@ -69,13 +69,15 @@ class Listener:
             with self._cutting:
                 self._connection = connection
             try:
-                if not is_direct(connection):  # it would stay with the pooler's connection, for whoever gets that next
+                if not is_direct(
+                    connection
+                ):  # it would stay with the pooler's connection, for the one who gets that next
                     logger.info("wake-ups cannot come through a pooler, polling goes on: name the server in listen_url")
                     self._ending.wait()
                     return
                 connection.execute(f"LISTEN {self._target.channel}".encode())
                 self.listening.set()
-                self._wake()  # what was told while nobody listened
+                self._wake()  # what was notified while nobody listened
                 while not self._ending.is_set():
                     told, count = self._read_notices(connection)
                     if count > FLOOD:
@@ -92,9 +94,9 @@ class Listener:
                     self._connection = None
 
     def _read_notices(self, connection: psycopg.Connection[tuple[object, ...]]) -> tuple[bool, int]:
-        """Wait until somebody tells, and take all that is there by then.
+        """Wait until a caller says, and take all that is there by then.
 
-        Returns: whether it was another process, and how often somebody told; enough to know a flood is not read to its end.
+        Returns: whether it was another process, and how often a caller notified; enough to know a flood is not read to its end.
         """
         told, count, seconds = False, 0, LOOK_SECONDS
         while count <= FLOOD:

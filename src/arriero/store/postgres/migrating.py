@@ -52,9 +52,7 @@ NO_ROLE = (
 )
 
 
-FUNCTIONS_FROM = (
-    3  # the first migration after which ``functions.sql`` is applied: older ones make functions of their own
-)
+FUNCTIONS_FROM = 3  # the first migration after which ``functions.sql`` is applied: older ones make separate functions
 KINDS = ("TABLES", "SEQUENCES", "FUNCTIONS")
 # Rows that only a purge removes.
 _PURGED = "{schema}.history, {schema}.edit, {schema}.late_answer, {schema}.step, {schema}.convoy, {schema}.convoy_tail"
@@ -143,7 +141,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The statements that bring a schema to this release's, in one transaction.
 
     Args:
-        channel: where wake-ups are told.
+        channel: where wake-ups are notified.
         grants: what roles have afterwards.
     """
 
@@ -247,7 +245,7 @@ def make_execute(connection: Connection) -> Execute:
 def migrate(connection: Connection, schema: str, channel: str, *, grants: Sequence[Grant] = ()) -> list[str]:
     """Bring the schema to this release's; answers the names of what was applied.
 
-    Runs in one transaction of a connection in autocommit mode. Two at once: the second waits, and finds nothing to do.
+    Runs in one transaction of a connection in autocommit mode. Two at the same time: the second waits, and finds nothing to do.
     Raises: SchemaOutdated - it is of a newer release, or another program's; psycopg.Error.
     """
 

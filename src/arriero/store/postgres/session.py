@@ -86,10 +86,10 @@ WATCHDOG = Watchdog()
 
 
 T = TypeVar("T")
-CONFLICTS_MAX = 30  # in a row: then somebody else is told
+CONFLICTS_MAX = 30  # in a row: then another process is notified
 CONFLICT_SECONDS = 0.005  # the first pause after one, by chance shorter; doubled each time, up to
 CONFLICT_SECONDS_MAX = 0.2
-# After these a connection is made anew: the server is no primary any more; a statement that it had prepared has gone, or
+# After these a connection is made again: the server is not a primary any longer; a statement that it had prepared has gone, or
 # its tables have changed.
 UNUSABLE = frozenset({READ_ONLY, "26000", "0A000"})
 SERVER_VERSION_MIN = 150000
@@ -113,7 +113,7 @@ class TransactionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a transaction in seconds: for a lock, for one statement, and for the pause before the next one.
 
     ``by_index``: its statements find every row by an index, however few or many there are. ``planned_once``: so that their
-    plans need not be made anew for other parameters.
+    plans need not be made again for other parameters.
     """
 
     lock: float
@@ -150,7 +150,7 @@ class Statements:
             + schema
             + ".convoy AS c WHERE c.convoy_no = t.convoy_no)",
             "{s.t.task}": columns.list_columns(columns.TASK, "(s.t)"),
-            # The store's clock. What now_at does, written out: a function is planned anew at each call.
+            # The store's clock. What now_at does, written out: a function is planned again at each call.
             "{now}": "coalesce(%(given)s::bigint, greatest("
             "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
             + f" + (SELECT value::bigint FROM {schema}.meta WHERE name = 'clock_offset'),"
@@ -235,13 +235,13 @@ class Transaction:
     def arrive(self) -> None:
         """Wait for the answers to all that was asked.
 
-        The server counts a transaction as idle, and ends it after the limit, only from here on: whoever stops in the
-        middle of one, with rows locked, must not stop the others.
+        The server counts a transaction as idle, and ends it after the limit, only from here on: the one who stops
+        during one, with rows locked, must not stop the others.
         """
         self._pipeline.arrive()
 
     def plain(self, sql: str, parameters: Mapping[str, Any] | None = None) -> PendingAnswer:
-        """Execute a statement of somebody else."""
+        """Execute a statement of another process."""
         return self._pipeline.ask(self._statements.fill(sql), parameters)
 
 
@@ -274,7 +274,7 @@ class PostgresSession:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._pipeline: Pipeline | None = None  # of the connection
         self._is_direct = False  # whether no pooler stands between
-        self._is_set = False  # whether the connection has the settings of transactions for good
+        self._is_set = False  # whether the connection has the settings of transactions permanently
         self._pauses = pauses or ConnectPauses()
         self._wait_was_cut = False
         self._cutting = threading.Lock()
@@ -354,7 +354,7 @@ class PostgresSession:
     def transact(self, work: Callable[[Transaction], T]) -> T:
         """All that ``work`` does, or nothing when it raises. It may be run more than once.
 
-        Raises: StoreError, InvalidInput for a value that cannot be kept - surely nothing was written; Undecided - it may
+        Raises: StoreError, InvalidInput for a value that cannot be kept - definitely nothing was written; Undecided - it may
             have been.
         """
         pause = CONFLICT_SECONDS
@@ -380,7 +380,7 @@ class PostgresSession:
         except (psycopg.Error, StoreError):
             if connection is not was_there or not connection.closed:
                 raise
-        # It had been ended while nobody used it, and nothing was committed on it: a new one tells what is true.
+        # It had been ended while nobody used it, and nothing was committed on it: a new one says what is true.
         connection = self.get_connection()
         with self.watch():
             return self._on(connection, work)
@@ -447,7 +447,7 @@ class PostgresSession:
     ) -> None:
         is_ours = isinstance(error, psycopg.Error) and error.sqlstate not in UNUSABLE
         if connection.closed or connection.broken or not (is_ours or isinstance(error, ArrieroError)):
-            self.close()  # whatever it was in the middle of ends with it
+            self.close()  # whatever it was during ends with it
             return
         try:
             pipeline.give_up()

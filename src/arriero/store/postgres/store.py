@@ -31,12 +31,14 @@ from .translating import LOCK_NOT_AVAILABLE
 logger = logging.getLogger("arriero")
 
 T = TypeVar("T")
-DECIDED_SECONDS = 20.0  # how long a lost answer is looked for before whoever waits is told that it is unknown
+DECIDED_SECONDS = (
+    20.0  # how long a lost answer is looked for before the caller that waits is informed that it is unknown
+)
 AGAIN_SECONDS = 0.2
 TOOK_TOO_LONG = "57014"
 # Errors that one command of a batch may be to blame for: its rows are locked or too many, or cannot be kept as they are.
 CULPRITS = (LOCK_NOT_AVAILABLE, TOOK_TOO_LONG, "23", "54", "XX")
-AGAIN_MAX = 100  # ledger batches in a row that somebody else's submission came before
+AGAIN_MAX = 100  # ledger batches in a row that another user's submission came before
 
 
 def change_batch(
@@ -61,15 +63,15 @@ A = TypeVar("A")
 def in_halves(
     batch: Sequence[C], write: Callable[[Sequence[C]], list[A]], as_answer: Callable[[ArrieroError], A]
 ) -> list[A]:
-    """Each half in a transaction of its own; answers in order. What becomes of one half is no news of the other.
+    """Each half in a separate transaction; answers in order. What becomes of one half is not news of the other.
 
-    So nothing is raised once a half may be committed: whoever sent the batch again would be told of its own commit as
-    of somebody else's.
+    So nothing is raised once a half may be committed: the one who sent the batch again would be notified of its own commit as
+    of another user's.
 
     Args:
         batch: at least two.
         write: one transaction, or several. Any error but a StoreError: nothing of it was written, and one alone is to blame.
-        as_answer: of an error, what each command that it is about is told.
+        as_answer: of an error, what each command that it is about is notified.
     """
     middle = len(batch) // 2
     answers: list[A] = []
@@ -160,7 +162,7 @@ class PostgresStore(PostgresLanes):
                 answers = answers_of()
                 if all(answer is not None for answer in answers):
                     return [answer for answer in answers if answer is not None]
-                continue  # somebody else brought one of the ids meanwhile: now it is there to be looked at
+                continue  # another process brought one of the ids meanwhile: now it is there to be looked at
             time.sleep(AGAIN_SECONDS)
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
@@ -205,7 +207,7 @@ class PostgresStore(PostgresLanes):
             answers = session.transact(work)
         except Undecided as error:
             if not self._was_committed(session, writer, error):
-                raise error.error from error  # surely not: whoever asked may ask again
+                raise error.error from error  # definitely not: the one who asked may ask again
             answers = error.result
         if answers is None:
             assert writer is not None
@@ -271,12 +273,12 @@ class PostgresStore(PostgresLanes):
     def _on_retired(self, instance: str) -> None:
         if self._process_locks is not None:
             self._process_locks.forget(instance)
-        self._tell_soon()  # it may have led: who waits for that asks at once
+        self._tell_soon()  # it may have led: who waits for that asks immediately
 
     async def release_lease(self, name: str, holder: LeaseHolder, term: int, actor: str) -> None:
         await super().release_lease(name, holder, term, actor)
         if name == SUPERVISOR_LEASE:  # a mutex is released on an event loop of its own, which ends with it
-            self._tell_soon()  # who waits for it asks at once
+            self._tell_soon()  # who waits for it asks immediately
 
     async def change_schedules(
         self, batch: Sequence[ScheduleCommand]

@@ -41,7 +41,7 @@ _read_about = msgspec.json.Decoder(ProcessAbout).decode
 
 
 class PostgresProcessRows(PostgresWrittenRows, ProcessRows):
-    """Rows of processes, leases and epochs on PostgreSQL. The clock is read anew after each lock."""
+    """Rows of processes, leases and epochs on PostgreSQL. The clock is read again after each lock."""
 
     def lock_known_code(self) -> list[str]:
         self.ask("lock_registration").fetchone()
@@ -119,7 +119,7 @@ class PostgresRows(PostgresLedgerRows, PostgresProcessRows, StoreRows):
     """All rows of one transaction on PostgreSQL."""
 
     def read_term(self, lease: str) -> int:
-        """0 also while another transaction changes it: whoever asks has to ask again."""
+        """0 also while another transaction changes it: the caller has to ask again."""
         row = self.ask("select_term", {"name": lease}).fetchone()
         return 0 if row is None else row[0]
 

@@ -238,7 +238,7 @@ class Again(Exception):  # no error: the transaction is rolled back and run agai
     """Another process submitted a task_id meanwhile; the place that it got here must not stay empty."""
 
 
-# Who reads them before the transaction has ended waits for the server once more. None: somebody else brought the id
+# Who reads them before the transaction has ended waits for the server once more. None: another process brought the id
 # meanwhile; ask again.
 Answer = Submitted | Refusal | UnreadableRow
 Answers = Callable[[], list[Answer | None]]

@@ -1,6 +1,6 @@
 """Rows of one transaction, as ``core.transitions`` and ``store.engine.batch`` ask for them: read before, written at its end.
 
-Every row of a task is changed only by whoever has locked the task's own row; so what was read stays true.
+Every row of a task is changed only by the one who has locked the task's own row; so what was read stays true.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ INSERT_STEPS = insert_rows("step", columns.STEP)
 UPDATE_CONVOYS = update_rows("convoy", "convoy_no", columns.CONVOY_CHANGES)
 UPDATE_TAILS = update_rows("convoy_tail", "convoy_no", columns.TAIL_CHANGES)
 INSERT_STATUSES = insert_rows("status", columns.STATUS)
-# Of alerts that tell of an unreadable row one task has at most one open.
+# Of alerts that report an unreadable row one task has at most one open.
 INSERT_ALERTS = insert_rows("alert", columns.ALERT, suffix=" ON CONFLICT DO NOTHING")
 INSERT_EDITS = insert_rows("edit", columns.EDIT)
 INSERT_LATE_ANSWERS = insert_rows("late_answer", columns.LATE_ANSWER, suffix=" ON CONFLICT DO NOTHING")
@@ -52,7 +52,7 @@ INSERT_HISTORY = insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
 class PostgresWrittenRows(BreakerTable, LimitTable):
-    """Rows that one transaction has read, and those that it writes at its end, many at once."""
+    """Rows that one transaction has read, and those that it writes at its end, many at the same time."""
 
     task_as_is = staticmethod(task_as_is)
     step_as_is = staticmethod(step_as_is)
@@ -65,7 +65,7 @@ class PostgresWrittenRows(BreakerTable, LimitTable):
         self._context = context
         self._quarantine = context.quarantine
         self._now: Instant | None = None  # as it was read since the last row was locked
-        self._unreadable: dict[int, UnreadableRow] = {}  # by task: whoever asks for it is told
+        self._unreadable: dict[int, UnreadableRow] = {}  # by task: the caller for it is notified
         self._unreadable_convoys: dict[int, UnreadableRow] = {}
         self._tasks: dict[int, TaskRow] = {}
         self._steps: dict[int, StepRow] = {}
@@ -225,7 +225,7 @@ class PostgresTaskRows(PostgresWrittenRows):
         return tasks
 
     def _readable(self, row: R) -> R | None:
-        """The row; None: this release cannot read it, and whoever asks for its task is told."""
+        """The row; None: this release cannot read it, and the caller for its task is reported."""
         try:
             return refuse_unreadable(row)
         except UnreadableRow as error:

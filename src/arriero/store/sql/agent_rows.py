@@ -125,7 +125,7 @@ class LimitTable(SqlRows):
         return self.ask(name, parameters).fetchall()
 
     def count_running_keys(self, agent: str, apps: Sequence[str], since: Instant) -> list[tuple[str, int]]:
-        """Count the attempts of an Agent that are under way, by their keys; without those that have none.
+        """Count the attempts of an Agent that are running, by their keys; without those that have none.
 
         ``since``: attempts whose time was over by then do not count.
         """
@@ -135,7 +135,7 @@ class LimitTable(SqlRows):
         ]
 
     def count_running_keyless(self, agent: str, apps: Sequence[str], since: Instant) -> int:
-        """Count the attempts of an Agent that are under way and have no keys, as in ``count_running_keys``."""
+        """Count the attempts of an Agent that are running and have no keys, as in ``count_running_keys``."""
         ((count,),) = self._ask_steps("count_running_keyless", agent=agent, apps=list(apps), since=since)
         return int(count)
 
@@ -333,7 +333,7 @@ def build_loads(due: Sequence[Sequence[Any]], running: Sequence[Sequence[Any]]) 
 
     Args:
         due: App, Agent, number of due requests, since when the oldest is due, number of those that are due later.
-        running: App, Agent, number of attempts under way.
+        running: App, Agent, number of running attempts.
     """
     counts: dict[tuple[str, str], int] = {(app, agent): count for app, agent, count in running}
     asked: dict[tuple[str, str], Sequence[Any]] = {(app, agent): numbers for app, agent, *numbers in due}

@@ -56,7 +56,7 @@ class Table(Rows, Protocol):
         ...
 
     def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
-        """Keep a task's row, new or changed; ``rewrites``: also what only a person's verb changes."""
+        """Keep a task's row, new or changed; ``rewrites``: also what only an operator's verb changes."""
         ...
 
     def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
@@ -84,11 +84,11 @@ class Table(Rows, Protocol):
         ...
 
     def put_arguments(self, task_no: int, arguments: str) -> None:
-        """Keep a workflow's arguments as a person edited them; what was submitted still answers for its id."""
+        """Keep a workflow's arguments as an operator edited them; what was submitted still answers for its id."""
         ...
 
     def add_edit(self, edit: EditRow) -> None:
-        """Keep a payload that a person gave or replaced, and the one it replaced."""
+        """Keep a payload that an operator gave or replaced, and the one it replaced."""
         ...
 
     def add_late_answer(self, answer: LateAnswerRow) -> None:
@@ -104,11 +104,11 @@ class Table(Rows, Protocol):
         ...
 
     def close_alert(self, task_no: int, at: Instant) -> None:
-        """Close a task's open alert: every sink is to be told anew."""
+        """Close a task's open alert: every sink is to be delivered again."""
         ...
 
     def set_apart(self, error: UnreadableRow) -> None:
-        """Leave the task or convoy of an unreadable row alone for a while, and tell a person."""
+        """Leave the task or convoy of an unreadable row alone for a while, and notify an operator."""
         ...
 
     def put_breaker(self, breaker: BreakerRow) -> None:
@@ -120,7 +120,7 @@ class Table(Rows, Protocol):
         ...
 
     def close_breaker_alert(self, breaker: BreakerRow, at: Instant) -> None:
-        """Close the open alert of a breaker: every sink is to be told anew."""
+        """Close the open alert of a breaker: every sink is to be delivered again."""
         ...
 
     def store_head(self) -> tuple[int, str]:
@@ -323,7 +323,7 @@ class ProcessRows(LeaseRows):
         return dict(self.ask("count_unsaid", {"workflows": list(workflows)}).fetchall())
 
     def retire_process(self, process_no: int, now: Instant) -> None:
-        """It cannot renew its lease any more, which has lapsed by now."""
+        """It cannot renew its lease any longer, which has lapsed by now."""
         self.ask("retire_process", {"process_no": process_no, "now": now})
 
     def put_nobody_frees_until(self, until: Instant) -> None:
@@ -428,7 +428,7 @@ class UpkeepRows(LedgerRows):
 
     @abstractmethod
     def hold_alerts(self, now: Instant, next_at: Instant, limit: int) -> list[AlertRow]:
-        """Alerts due to be told, the longest waiting first: each is given ``next_at``, and one attempt more."""
+        """Alerts due to be delivered, the longest waiting first: each is given ``next_at``, and one attempt more."""
 
     @abstractmethod
     def select_tail(self, key: str) -> TailRow | None: ...
@@ -468,7 +468,7 @@ class UpkeepRows(LedgerRows):
         return [status_of(row) for row in found]
 
     def keep_told(self, no: int, attempts: int, told: Sequence[str], next_at: Instant | None, error: str) -> bool:
-        """Keep who was told; False: taken or closed by others meanwhile."""
+        """Keep who was notified; False: taken or closed by others meanwhile."""
         names = msgspec.json.encode(list(told)).decode()
         asked = {"no": no, "attempts": attempts, "told": names, "next_at": next_at, "error": error}
         settled = self.ask("settle_alert", asked)
@@ -494,5 +494,5 @@ class UpkeepRows(LedgerRows):
         return dict(self.ask("select_unread", {"task_nos": list(task_nos)}).fetchall())
 
     def untold(self, task_nos: Sequence[int]) -> set[int]:
-        """The given tasks with an alert that is still to be told."""
+        """The given tasks with an alert that is not delivered yet."""
         return set(self._first_column("select_untold", task_nos=list(task_nos)))

@@ -53,7 +53,7 @@ class ScheduleRows(SqlRows):
         return [schedule_as_is(row) for row in self.ask("lock_schedules", asked).fetchall()]
 
     def add_schedule(self, row: ScheduleRow) -> bool:
-        """Keep a new schedule. False: somebody else has added one of the name meanwhile."""
+        """Keep a new schedule. False: another process has added one of the name meanwhile."""
         return self.ask("add_schedule", _parameters_of(row)).rowcount == 1
 
     def put_schedule(self, row: ScheduleRow) -> None:
@@ -64,7 +64,7 @@ class ScheduleRows(SqlRows):
         self.ask("remove_schedule", {"app": row.app, "name": row.name})
 
     def close_schedule_alert(self, row: ScheduleRow, at: Instant) -> None:
-        """Close the open alert of a schedule: every sink is to be told anew."""
+        """Close the open alert of a schedule: every sink is to be delivered again."""
         self.ask("close_schedule_alert", {"step": row.name, "code": row.app, "at": at})
 
     def select_schedules(self, app: str | None) -> list[ScheduleRow]:

@@ -55,7 +55,7 @@ class Writes(Protocol):
 
 
 def remember(connection: Writes) -> None:
-    """Register a connection, so that ``find_writing`` asks it as long as somebody uses it."""
+    """Register a connection, so that ``find_writing`` asks it as long as a caller uses it."""
     with _lock:
         _connections.add(connection)
 
@@ -94,12 +94,12 @@ _TAKES_LOCK = re.compile(
 
 
 def takes_write_lock(sql: str) -> bool:
-    """Returns True if a statement needs the file's write lock, as far as its words tell."""
+    """Returns True if a statement needs the file's write lock, as far as its words say."""
     return _TAKES_LOCK.match(sql) is not None
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Returns True if somebody else has the lock, or committed first."""
+    """Returns True if another process has the lock, or committed first."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
@@ -125,7 +125,7 @@ class CallerConnection(sqlite3.Connection):
             return None
 
     def begin_at_once(self) -> bool:
-        """Begin a transaction that holds the write lock; False: somebody else has it. Waits for nobody."""
+        """Begin a transaction that holds the write lock; False: another process has it. Waits for nobody."""
         with waiting(self, 0):
             try:
                 super().execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Statements for many rows at once, and what makes a row their parameters.
+"""Statements for many rows at a time, and what makes a row their parameters.
 
 Parameters go by position: finding forty of them by name takes longer than the statement does.
 """
@@ -81,7 +81,7 @@ _WORDS = frozenset(("state", "kind"))  # enumerations, never null
 # Rows of one statement; 64 of any table's need fewer parameters than SQLite takes. Older releases (before 3.33) know no
 # UPDATE FROM, and take fewer.
 ROWS_AT_ONCE = (64, 16, 4, 1) if sqlite3.sqlite_version_info >= (3, 33) else (1,)
-Statement = Callable[[int], str]  # the text of a statement for so many rows
+Statement = Callable[[int], str]  # the text of a statement for that many rows
 
 
 def insert_rows(

@@ -42,7 +42,7 @@ LOOK_SECONDS = 0.02  # for so long a busy store takes its file for the one that 
 class OpenFile:
     """The file at ``path`` and its log, as they were when they were opened.
 
-    Who removes or replaces a file leaves it open to those that have it: they would go on writing, and acknowledging, into a
+    Who removes or replaces a file leaves it open to those that have it: they would continue writing, and acknowledging, into a
     file that nobody finds again. So device and inode are looked at before a commit and before a read, though not before each of
     a busy store: a look lets another thread have the interpreter, and with one at each commit a task took a tenth longer.
     """
@@ -183,7 +183,7 @@ def _make_fit(connection: sqlite3.Connection) -> None:
 
 
 def _keep_log(connection: sqlite3.Connection) -> None:
-    """WAL. Where several open a new file at once, all but one are told at once that it is locked: they look again."""
+    """WAL. Where several open a new file at the same time, all but one are notified immediately that it is locked: they look again."""
     for _ in range(TURNS_MAX):
         (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
         if journal == "wal":
@@ -193,7 +193,7 @@ def _keep_log(connection: sqlite3.Connection) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
-            connection.execute("BEGIN IMMEDIATE")  # waits for whoever is at it
+            connection.execute("BEGIN IMMEDIATE")  # waits for the one who is at it
             connection.execute("ROLLBACK")
             continue
         if journal != "wal":
@@ -226,7 +226,7 @@ def checkpoint(
 def empty_log(writer: sqlite3.Connection) -> bool:
     """Move the log into the file and cut it to nothing, so that no copy of what was removed is left in it.
 
-    SQLite holds the write lock meanwhile, from before the first page: nobody commits. False: somebody reads an older state.
+    SQLite holds the write lock meanwhile, from before the first page: nobody commits. False: a caller reads an older state.
     """
     (busy_before,) = writer.execute("PRAGMA busy_timeout").fetchone()
     writer.execute(f"PRAGMA busy_timeout={EMPTY_MILLISECONDS}")

@@ -109,7 +109,7 @@ def in_callers_transaction(
     """Run ``work`` inside the transaction that is open: all of it or nothing, and the transaction stays open.
 
     Args:
-        at_once: do not wait for the write lock; raise Busy while somebody else has it.
+        at_once: do not wait for the write lock; raise Busy while another process has it.
         asked: what the caller called, for errors.
     Raises: InvalidInput - the connection is not fit; TransactionConflict - another transaction came first, the caller's
     must be rolled back and run again; Busy - see ``at_once``; StoreError.

@@ -36,7 +36,7 @@ def find_damaged_columns(connection: sqlite3.Connection) -> tuple[str, ...]:
     SQLite keeps any value in any column. A row whose time to start is a text is found by no statement, so nobody misses it.
     Returns names of damaged columns with their rows, as ``column not_before of table task (row 5)``; at most ``FAULTS_MAX``.
 
-    Texts of JSON are not read: whoever needs one finds that out. Raises: sqlite3.Error.
+    Texts of JSON are not read: the one who needs one finds that out. Raises: sqlite3.Error.
     """
     found = (
         f"column {column} of table {TABLES[row]} (row {', '.join(map(str, key))})"
@@ -124,10 +124,10 @@ def file_facts(path: str) -> FileFacts:
 
 
 def find_log_readers(path: str) -> tuple[str, ...]:
-    """Find the processes of this machine that keep a read transaction open on a file, as texts for people.
+    """Find the processes of this machine that keep a read transaction open on a file, as texts for operators.
 
     A reader of SQLite locks a byte of the file -shm. That file is not opened here, because closing it would drop the locks of this process.
-    A process counts if it holds such a lock at each look: short transactions are no obstacle. Empty where the system does not say.
+    A process counts if it holds such a lock at each look: short transactions are not obstacle. Empty where the system does not say.
     """
     try:
         shared = Path(f"{path}-shm").stat()
@@ -197,7 +197,7 @@ def synchronous_of(path: str) -> str:
 
 
 def file_system_of(path: str) -> tuple[str, str]:
-    """Kind and mount point of the file system that a file lies on; empty where the system does not tell."""
+    """Kind and mount point of the file system that a file lies on; empty where the system does not say."""
     try:
         lines = MOUNTS.read_text(errors="surrogateescape").splitlines()
     except OSError:

@@ -55,7 +55,7 @@ OF_LEDGER = "from_ledger = (SELECT ledger_no FROM arriero_ledger WHERE ledger_id
 
 
 class SqliteReading(StateStore):
-    """Reads for people on SQLite."""
+    """Reads for operators on SQLite."""
 
     async def list_tasks(
         self,
@@ -142,7 +142,7 @@ class SqliteStore(SqliteReading):
         if self._writer is not None:
             return
         self._refuse_what_is_no_file()
-        self._row_cache = RowCache()  # a new connection counts anew what others wrote
+        self._row_cache = RowCache()  # a new connection counts again what others wrote
         self._writer = ConnectionThread("arriero-writer", lambda: connect(self.path), self._upkeep)
         self._reader = ConnectionThread("arriero-reader", self._connect_reader)
         try:
@@ -154,7 +154,7 @@ class SqliteStore(SqliteReading):
             raise
 
     def _connect_reader(self) -> sqlite3.Connection:
-        self._file.refuse_another()  # else it would make a new one where the file is gone
+        self._file.refuse_another()  # else it would make a new one where the file no longer exists
         return connect(self.path, query_only=True)
 
     def _refuse_what_is_no_file(self) -> None:
@@ -314,7 +314,7 @@ class SqliteStore(SqliteReading):
         """Keep a new task in the transaction that the caller has open on this file, in the caller's thread.
 
         Args:
-            at_once: do not wait for the write lock; raise Busy while somebody else has it.
+            at_once: do not wait for the write lock; raise Busy while another process has it.
         Raises: InvalidInput - the connection is not fit; TransactionConflict; Busy; StoreError.
         """
         if self._writer is None:
@@ -347,7 +347,7 @@ class SqliteStore(SqliteReading):
         self._speaks_in = epoch
 
     def _on_retired(self, instance: str) -> None:
-        self._process_locks.forget(instance)  # not before: until then the file is what shows its death at once
+        self._process_locks.forget(instance)  # not before: until then the file is what shows its death immediately
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal | UnreadableRow]:

@@ -96,7 +96,7 @@ class Executes(Protocol):
 
 
 class SqliteWrittenRows(BreakerTable, LimitTable):
-    """Rows that one transaction of a connection writes at its end, many at once.
+    """Rows that one transaction of a connection writes at its end, many at the same time.
 
     What is asked by anything but a row's own number is asked of the file, once it has all that was to be written.
     """
@@ -160,7 +160,7 @@ class SqliteWrittenRows(BreakerTable, LimitTable):
         return self.read_clock()
 
     def arrive(self) -> None:
-        """Every answer is here at once."""
+        """Every answer is here immediately."""
 
     def read_clock(self) -> Instant:
         if self._now is None:

@@ -1,8 +1,8 @@
 """The file's write lock, for which all processes of the machine ask: a lease renewal that waits has it next.
 
-SQLite hands the lock to nobody: who waits looks again and again, and whoever looks first has it. A process that commits
+SQLite hands the lock to nobody: who waits looks again and again, and the one who looks first has it. A process that commits
 without a pause is nearly always first, so a renewal could wait longer than the lease it renews, and living processes were
-declared lost. So a renewal that waits says so in a file beside the store, and whoever else wants the lock looks there
+declared lost. So a renewal that waits says so in a file beside the store, and any other process that wants the lock looks there
 before. It is a courtesy: nothing is wrong without it.
 """
 
@@ -90,8 +90,8 @@ def begin_writing(
     """Begin a transaction that holds the write lock, when nobody else does and no renewal of another waits for it.
 
     Args:
-        wait: waits for at most so many seconds. It may use the connection meanwhile, for what comes first here.
-    Raises: sqlite3.OperationalError - after ``BUSY_SECONDS``, or at once if it cannot be waited for.
+        wait: waits for at most that many seconds. It may use the connection meanwhile, for what comes first here.
+    Raises: sqlite3.OperationalError - after ``BUSY_SECONDS``, or immediately if it cannot be waited for.
     """
     give_up_at = time.monotonic() + connections.BUSY_SECONDS
     pause, has_waited = PAUSE_SECONDS, False

@@ -11,7 +11,7 @@ from .server import Server
 
 DATABASE = "arriero"
 STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
-LOOK_SECONDS = 0.5  # how soon it is told that the server has died by itself
+LOOK_SECONDS = 0.5  # how soon it is informed that the server has died by itself
 
 
 @click.command()
@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.5  # how soon it is told that the server has died by itself
 )
 @click.option("--port", type=click.IntRange(1, 65_535), default=None, help="By default any that is free.")
 def main(version: int | None, port: int | None) -> None:
-    """Start a PostgreSQL server of your own with an empty database; all of it is gone at the end."""
+    """Start a PostgreSQL server of your own with an empty database; all of it no longer exists at the end."""
     # Held back from the start, so that a Ctrl-C at any moment ends the server in order.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPED_BY)
     try:

@@ -56,7 +56,7 @@ def give(folder: Path, way: Way) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on. Somebody may take it before it is used: try again then.
+    """A port of the loopback address that nobody listens on. A caller may take it before it is used: try again then.
 
     Raises: ProgramFailed - every one that was tried is taken.
     """
@@ -124,7 +124,7 @@ def binaries_of(version: int) -> Path:
 
 @cache
 def _examine_binaries() -> tuple[dict[int, Path], list[tuple[Path, str]]]:
-    """The releases that start, and the folders whose ``postgres`` cannot even tell its version, with the reason."""
+    """The releases that start, and the folders whose ``postgres`` cannot even say its version, with the reason."""
     found: dict[int, Path] = {}
     broken: list[tuple[Path, str]] = []
     for folder in _candidates():

@@ -1,4 +1,4 @@
-"""The data folder of a server: made anew, copied from a running server, and its settings."""
+"""The data folder of a server: made again, copied from a running server, and its settings."""
 
 import os
 import secrets
@@ -78,7 +78,7 @@ def _template(version: int, way: Way, password: str) -> Path:
     folder = new_folder(way)
     data, given = folder / "data", folder / PASSWORD_FILE
     write_private(given, password, way)
-    # Whoever comes needs the password, also from this machine: other users have its loopback addresses, too.
+    # The one who comes needs the password, also from this machine: other users have its loopback addresses, too.
     options: list[str | Path] = ["-U", SUPERUSER, "-A", "scram-sha-256", "--pwfile", given]
     options += ["--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
     if version >= 16:

@@ -8,7 +8,7 @@ The keeper gives up root's rights for the program as WAY says, starts it and end
 descendants have ended, with the program's exit code. When PARENT dies first, whichever way, the keeper ends them all
 and removes FOLDER ("" for none). Without a program it only waits for that.
 
-Why a process of its own, and not only the system's "signal me when my parent dies": that signal comes when the
+Why a separate process, and not only the system's "signal me when my parent dies": that signal comes when the
 *thread* dies that started the program, and nobody would remove the folder. Orphans come to the keeper (it is their
 "subreaper"), so that its end is the end of everything that it started, also after the program itself was killed.
 Linux only.
@@ -24,7 +24,7 @@ from collections import defaultdict
 from pathlib import Path
 
 LOOK_SECONDS = 0.2  # how often the keeper looks whether its parent is still there
-GRACE_SECONDS = 3.0  # for PostgreSQL to end at once and in order, so that it gives its shared memory back
+GRACE_SECONDS = 3.0  # for PostgreSQL to end immediately and in order, so that it gives its shared memory back
 SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
 SET_CHILD_SUBREAPER = 36
 NEW_USER_NAMESPACE = 0x10000000  # unshare(2)
@@ -49,7 +49,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def parent_of(pid: int) -> int | None:
-    """The parent of a process; None if it is gone or waits only to be noticed as dead."""
+    """The parent of a process; None if it no longer exists or waits only to be noticed as dead."""
     try:
         told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -84,7 +84,7 @@ def _start(command: list[str], way: str) -> int:
         return child
     try:
         _give_up_root(way)
-        # Last, for a change of rights would take it back. If somebody kills the keeper, the program ends at once.
+        # Last, for a change of rights would take it back. If a caller kills the keeper, the program ends immediately.
         libc.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGQUIT, 0, 0, 0)
         if os.getppid() != keeper:
             os._exit(CANNOT_START)

@@ -72,7 +72,7 @@ def run(command: Sequence[str | Path], way: Way) -> str:
 def _kept(
     command: Sequence[str | Path], way: Way, output: int | IO[bytes], folder: str = ""
 ) -> subprocess.Popen[bytes]:
-    """A keeper with its program. In a session of its own, so that Ctrl-C does not reach them before us."""
+    """A keeper with its program. In a separate session, so that Ctrl-C does not reach them before us."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), way, folder, *map(str, command)],
         stdin=subprocess.DEVNULL,
@@ -133,12 +133,12 @@ class Program:
             frozen.update(fresh)
 
     def thaw(self) -> None:
-        """Let all its processes go on (SIGCONT)."""
+        """Let all its processes continue (SIGCONT)."""
         for pid in self.processes():
             send(pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """End all its processes as if the machine had died: none sees another die. Returns when they are gone."""
+        """End all its processes as if the machine had died: none sees another die. Returns when they no longer exist."""
         self.freeze()
         while self.running:
             for pid in self.processes():
@@ -155,7 +155,7 @@ class Program:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Send a signal; a process that is gone needs none."""
+    """Send a signal; a process that has ended needs none."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -153,7 +153,7 @@ class Server:
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, if it is there, and end whoever is connected to it.
+        """Drop a database, if it is there, and end the one who is connected to it.
 
         Raises: psycopg's errors.
         """
@@ -214,12 +214,12 @@ class Server:
             self._program.freeze()
 
     def resume(self) -> None:
-        """Let its processes go on (SIGCONT)."""
+        """Let its processes continue (SIGCONT)."""
         if self._program:
             self._program.thaw()
 
     def kill(self) -> None:
-        """SIGKILL to all its processes at once, as if its machine had died. ``restart`` brings it back."""
+        """SIGKILL to all its processes at a time, as if its machine had died. ``restart`` brings it back."""
         if self._program:
             self._program.kill()
 
@@ -228,7 +228,7 @@ class Server:
         self._tell_postmaster(signal.SIGKILL)
 
     def shut_down(self, mode: StopMode = "fast") -> None:
-        """End it and keep its folder, so that ``restart`` goes on with it. What has lost its postmaster is killed.
+        """End it and keep its folder, so that ``restart`` continues with it. What has lost its postmaster is killed.
 
         Args:
             mode: "fast" ends transactions and writes a checkpoint; "immediate" does neither, the next start recovers.
@@ -253,7 +253,7 @@ class Server:
         self._launch()
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """End it and remove its folder, if that is a temporary one. Again is no error.
+        """End it and remove its folder, if that is a temporary one. Again is not an error.
 
         Raises: ProgramFailed - as ``shut_down``; its folder is removed all the same.
         """
@@ -274,7 +274,7 @@ class Server:
         return self.folder / "log"
 
     def _tell_postmaster(self, number: signal.Signals) -> bool:
-        """Returns: whether it is there to be told. (When it is gone, its number may be somebody else's.)"""
+        """Returns: whether it is there to be delivered. (When it no longer exists, its number may be another user's.)"""
         if self._program is None or not self._program.owns(self.pid):
             return False
         send(self.pid, number)
@@ -334,7 +334,7 @@ class Server:
     def _free_shared_memory(self) -> None:
         """Free the shared memory that a killed server leaves, unless its next start has done so.
 
-        Only ours: a given folder may turn out to be in use by somebody else's server.
+        Only ours: a given folder may turn out to be in use by another user's server.
         """
         told = text_of(self.data / "postmaster.pid").splitlines()
         if len(told) >= 7 and told[0] == str(self.pid) and len(words := told[6].split()) == 2:
