@@ -118,6 +118,19 @@ async def test_nothing_is_declared_while_the_app_is_open(machine: Machine) -> No
             shop.workflow(late)
         with pytest.raises(DefinitionError, match="Agent late was declared while App shop is open"):
             shop.service("late")
+        payments = shop.agents[0]
+        with pytest.raises(DefinitionError, match="step late was declared while App shop is open"):
+            payments.step(late)
+        with pytest.raises(
+            DefinitionError, match="the compensation of step charge was declared while App shop is open"
+        ):
+            payments.steps["charge"].compensation(late)
+        with pytest.raises(DefinitionError, match="the probe of Agent payments was declared while App shop is open"):
+            payments.probe(late)
+        with pytest.raises(DefinitionError, match="schedule nightly was declared while App shop is open"):
+            shop.schedule("nightly", shop.workflows[0]("1"), every=60)
+        with pytest.raises(DefinitionError, match="on_alert function .*late was declared while App shop is open"):
+            shop.on_alert(late)
     assert shop.workflow(late).name == "late"
     async with shop:
         assert "late" in shop.session.codes

@@ -1,12 +1,15 @@
 """App: Agents and workflows under a name. It builds the parts and forwards; it decides nothing."""
 
 import inspect
+import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
+from ..declare.agent_parts import refuse_when_open
 from ..declare.steps import Agent, Step, StepCall
 from ..declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, WorkflowOptions, workflow
 from ..errors import DefinitionError, InvalidInput, MissingCompensationWarning
@@ -75,18 +78,24 @@ class App(Client):
         self.agents = _check_each(agents, Agent, "agents")
         self.workflows = _check_each(workflows, Workflow, "workflows")
         super().__init__(Session(self.name, self._read_declared, store))
-        self._declares_itself = False
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_name == "__init__":  # of a subclass
+            frame = frame.f_back
+        # File and line, for the warning of missing compensations. None: it was given.
+        self.made_at = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         if self.agents or self.workflows:  # what is declared wrongly is refused here, and not where the App is opened
             _refuse_doubled_agents(self.agents)
             self._read_declared()
-        if self.workflows:
-            warn_of_missing_compensations(self.name, self.agents)
         self._fronts: dict[str, SyncApp] = {}
 
     def _read_declared(self, *, opening: bool = False) -> tuple[tuple[Agent, ...], dict[str, Code]]:
         """Check what is declared by now, and read the steps of the Agents. Raises DefinitionError."""
-        if opening and self._declares_itself and self.workflows:  # only now all its steps are there
-            warn_of_missing_compensations(self.name, self.agents)
+        if opening:
+            for agent in self.agents:
+                agent.sessions.add(self.session)
+            if self.workflows and self.made_at is not None:  # only now all steps and compensations are there
+                made_at, self.made_at = self.made_at, None
+                warn_of_missing_compensations(self.name, self.agents, made_at)
         if [agent for agent in self.agents if agent.provides is not None]:
             from ..declare.providers import group_agents  # only who has providers pays for loading it
 
@@ -99,7 +108,7 @@ class App(Client):
         self._refuse_when_open(f"Agent {agent.name}")
         agents = (*self.agents, agent)
         _refuse_doubled_agents(agents)
-        self.agents, self._declares_itself = agents, True
+        self.agents = agents
         return agent
 
     @overload
@@ -119,17 +128,13 @@ class App(Client):
             declared = workflow(**options)(function)
             self._refuse_when_open(f"workflow {declared.name}")
             _refuse_doubled_workflow(declared.name, self.workflows)
-            self.workflows, self._declares_itself = (*self.workflows, declared), True
+            self.workflows = (*self.workflows, declared)
             return declared
 
         return WorkflowDecorator(declare) if fn is None else declare(fn)
 
     def _refuse_when_open(self, what: str) -> None:
-        if self.session.users:
-            raise DefinitionError(
-                f"{what} was declared while App {self.name} is open, and its processes would not know it: declare it before"
-                " `async with` or `running()`, where the module is imported"
-            )
+        refuse_when_open([self.session], what)
 
     async def __aenter__(self) -> "App":
         """A client: submits and asks; runs nothing. Raises StoreError, SchemaOutdated, InvalidInput."""
@@ -171,6 +176,7 @@ class App(Client):
 
         It is called in a process that runs the role supervisor; when it raises, it is called again later.
         """
+        self._refuse_when_open(f"on_alert function {getattr(function, '__qualname__', function)}")
         self.session.on_alert.append(function)
         return function
 
@@ -218,8 +224,9 @@ class App(Client):
                 one is, however old; 0: none.
             jitter: seconds or timedelta that a run may be late on purpose, the same for the same instant.
             priority: of its tasks, as for ``submit``.
-        Raises: DefinitionError - something of it cannot be so, or the name is declared twice.
+        Raises: DefinitionError - an argument that cannot work, a name that is taken, or the App is open.
         """
+        self._refuse_when_open(f"schedule {name}")
         from .schedule_declarations import (
             ScheduleOptions,  # only who has schedules pays for loading these
             check_declaration,
@@ -261,17 +268,17 @@ class App(Client):
         return f"<App {self.name}: {len(self.agents)} Agents, {len(self.workflows)} workflows>"
 
 
-def warn_of_missing_compensations(app: str, agents: Iterable[Agent]) -> None:
-    """Warn of steps that nothing undoes, if others are undone."""
+def warn_of_missing_compensations(app: str, agents: Iterable[Agent], made_at: tuple[str, int]) -> None:
+    """Warn of steps that nothing undoes, if others are undone. ``made_at``: file and line of the App."""
     steps = [step for agent in agents for step in agent.steps.values()]
     loose = sorted({f"{step.name} of Agent {step.agent.name}" for step in steps if step.lacks_undo})
     if loose and any(step.undone_by is not None for step in steps):
-        warnings.warn(
+        warnings.warn_explicit(
             f"App {app}: nothing undoes the step {', the step '.join(loose)}. Its effect stays when a task is undone; if it is in"
             " doubt, the task waits for an operator. Declare its undo by @STEP.compensation, or mark it effect_free=True (it leaves"
             " no trace) or pivot=True (the task is never undone after it)",
             MissingCompensationWarning,
-            stacklevel=3,
+            *made_at,
         )
 
 

@@ -1,8 +1,9 @@
 """Declaration of what the steps of an Agent share: its resources, and the probe of its service."""
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar, overload
+from weakref import WeakSet
 
 import msgspec
 
@@ -65,6 +66,25 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class OpenedSession(Protocol):
+    """A session of an App. ``users``: how many have the App open."""
+
+    app: str
+
+    @property
+    def users(self) -> int: ...
+
+
+def refuse_when_open(sessions: Iterable[OpenedSession], what: str) -> None:
+    """Refuse a declaration that the processes of an open App would not know. Raises DefinitionError."""
+    for session in sessions:
+        if session.users:
+            raise DefinitionError(
+                f"{what} was declared while App {session.app} is open, and its processes would not know it: declare it before"
+                " `async with` or `running()`, where the module is imported"
+            )
+
+
 class AgentParts:
     """The part of an Agent that declares resources and the probe."""
 
@@ -76,6 +96,7 @@ class AgentParts:
     def __init__(self) -> None:
         self.resources: list[Resource[Any]] = []
         self.declared_probe: Probe | None = None
+        self.sessions: WeakSet[OpenedSession] = WeakSet()  # of the Apps that were opened with it
 
     @property
     def is_remote(self) -> bool:
@@ -92,6 +113,7 @@ class AgentParts:
         It is opened before the first attempt in each process that hosts the Agent, and closed after the drain. Calling the
         resource inside a step gives what was yielded. Raises DefinitionError - the function does not yield.
         """
+        refuse_when_open(self.sessions, f"a resource of Agent {self.name}")
         if self.is_remote:
             refuse_local_part(self.name, "resource")
         resource: Resource[Any] = Resource(fn, self.name)
@@ -115,6 +137,7 @@ class AgentParts:
         """
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            refuse_when_open(self.sessions, f"the probe of Agent {self.name}")
             if self.is_remote:
                 refuse_local_part(self.name, "probe")
             check_may_have_probe(self.name, self.declared_probe, has_breaker=self.breaker is not None)

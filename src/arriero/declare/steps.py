@@ -11,7 +11,7 @@ from ..errors import ArrieroError, DefinitionError, InvalidInput
 from ..model.policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_calls, check_type
 from ..text.format import format_count
 from . import option_checks
-from .agent_parts import AgentParts
+from .agent_parts import AgentParts, refuse_when_open
 from .attempt import Attempt, Undo
 from .compensation import Compensation, CompensationDecorator
 from .declared import CallValue, Declared, WorkflowRun, caller_scope, check_name, choose_name, current_run
@@ -234,10 +234,10 @@ class Step(Declared, Generic[P, R]):
         policy = build_step_policy(complete_within, None, retry, supervision, extend_max, max_calls)
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            refuse_when_open(self.agent.sessions, f"the compensation of step {self.name}")
             if self.undone_by is not None:
-                raise DefinitionError(
-                    f"step {self.name} has a compensation already: {self.undone_by.function.__qualname__}"
-                )
+                already = self.undone_by.function.__qualname__
+                raise DefinitionError(f"step {self.name} has a compensation already: {already}")
             if self.is_remote:
                 refuse_body(function, f"compensation of {self.name}")
             self.undone_by = Compensation(function, self.name, self.signature.list_names(), policy)
@@ -469,6 +469,7 @@ class Agent(AgentParts):
         return StepDecorator(declare) if fn is None else declare(fn)
 
     def _add_step(self, step: Step[Any, Any]) -> Step[Any, Any]:
+        refuse_when_open(self.sessions, f"step {step.name}")
         if step.name in self.steps:
             raise DefinitionError(f"Agent {self.name} has a step {step.name} already; give one of them another name=")
         refuse_mixture(self.name, step.name, [(one.name, one.is_remote) for one in self.steps.values()], step.is_remote)

@@ -186,8 +186,8 @@ class World:
         self._ports = _Ports(seed)
         self._virtual = self._ports.virtual
         self._store = MemoryStore(self._store_now, store_id="test-store")
-        self.app = App(app.name, agents=app.agents)
-        self.app.workflows = app.workflows  # later: the user's own App has warned of what cannot be undone
+        self.app = App(app.name, agents=app.agents, workflows=app.workflows)
+        self.app.made_at, app.made_at = app.made_at, None  # one of the two warns of missing compensations
         self.app.session.schedules.update(app.session.schedules)
         # No file and no variable of the developer's machine.
         self._configuration = self.app.session.configuration = _configure(approvals or {})
