@@ -96,8 +96,6 @@ def list_comments(module: Module) -> Iterator[tuple[int, str]]:
 
 @for_every_module()
 def test_comments_and_docstrings_are_in_plain_words(module: Module) -> None:
-    if module.part in ("cli", "client", "declare"):
-        return
     forms = [form for form in HINTS if form not in IN_PAGES_ALONE]
     found = [
         (line, " ".join(match[0].split()), HINTS[form])

@@ -1,4 +1,4 @@
-"""``arriero agent``: how the services of Agents are, and what a person may do to one."""
+"""``arriero agent``: how the services of Agents are, and what an operator may do to one."""
 
 import asyncio
 

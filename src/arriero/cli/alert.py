@@ -1,4 +1,4 @@
-"""``arriero alert``: what needs a person, one by one or by cause."""
+"""``arriero alert``: what needs an operator, one by one or by cause."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from .stores import open_store_to_read
 
 @click.group(cls=NearMissGroup, short_help="Look at alerts: what needs a person.")
 def alert() -> None:
-    """Look at alerts: what needs a person, one by one or by cause."""
+    """Look at alerts: what needs an operator, one by one or by cause."""
 
 
 @alert.command("list", short_help="List open alerts, or their causes.")

@@ -57,7 +57,7 @@ def _build_shown_setting(setting: Setting, configuration: Configuration) -> Show
 
 
 def _escape_undecodable(value: Any) -> Any:
-    """Names of files may hold bytes that are no text; JSON cannot."""
+    """Names of files may hold bytes that are not text; JSON cannot."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 

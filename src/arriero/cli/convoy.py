@@ -1,4 +1,4 @@
-"""``arriero convoy``: what keys are doing, and what a person may do to one."""
+"""``arriero convoy``: what keys are doing, and what an operator may do to one."""
 
 import asyncio
 

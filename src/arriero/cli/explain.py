@@ -21,7 +21,7 @@ from .output import print_json, print_text, print_trace, truncate
 from .stores import find_task, load_store_configuration, open_store_to_read
 
 RESULTS_SHOWN_MAX = 10  # the last ones
-ACTS_SHOWN_MAX = 5  # the last ones; `arriero history` tells them all
+ACTS_SHOWN_MAX = 5  # the last ones; `arriero history` prints them all
 STORE_VARIABLE = "ARRIERO_STORE"
 NEEDS_TYPES = ("--arguments", "--result")  # checked against the types of an App
 

@@ -36,7 +36,7 @@ from .output import (
 from .stores import find_task, open_store_to_read
 
 _INSTANTS = ("not_before", "complete_by", "fire_at", "answered_at")  # in events, microseconds
-_NOT_SHOWN = ("type", "policy")  # the one stands first, the other fills a line; `task show` tells it
+_NOT_SHOWN = ("type", "policy")  # the one stands first, the other fills a line; `task show` shows it
 
 
 @click.command(short_help="Print what happened, event by event.")
@@ -45,7 +45,7 @@ _NOT_SHOWN = ("type", "policy")  # the one stands first, the other fills a line;
 @store_option
 @json_option
 def history(task: str | None, raw: bool, store: str | None, as_json: bool) -> None:
-    """Tell what happened to a task in plain words, one line per event; or, without TASK, the events of all.
+    """Print what happened to a task in plain words, one line per event; or, without TASK, the events of all.
 
     Times are UTC by the store's clock; beside each stands how long after the beginning of its incarnation it was. With
     --json, the rows as `arriero export` writes them, whole but without its trailer.
@@ -162,7 +162,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 )
 @json_option
 def check(file: str, redispatch_per_second: int | None, as_json: bool) -> None:
-    """Check an exported history: that it is whole, and that what it tells keeps every promise. - is standard input.
+    """Check an exported history: that it is whole, and that what it says keeps every promise. - is standard input.
 
     Exits with 0 when it is clean, with 1 when it is not, with 2 when the file cannot be read.
     """

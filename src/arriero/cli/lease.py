@@ -1,4 +1,4 @@
-"""``arriero lease``: who leads, since when, and a person's break."""
+"""``arriero lease``: who leads, since when, and an operator's break."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ from .stores import (
 
 
 class ShownLease(msgspec.Struct, frozen=True):
-    """The output of ``lease show --json``. ``history``: what happened to it, as far as the store's history tells."""
+    """The output of ``lease show --json``. ``history``: what happened to it, as far as the store's history says."""
 
     lease: LeaseView
     history: tuple[str, ...]
@@ -111,7 +111,7 @@ def show_lease(name: str, lease: str | None, store: str | None, as_json: bool) -
 
 
 def _choose_command(view: LeaseView, url: str | None) -> tuple[str, str]:
-    """Choose the command that a person may need next."""
+    """Choose the command that an operator may need next."""
     where = "" if url is None or "@" in url else f" --lease {shell_word(url)}"
     if view.broken_by:
         why, option = "let another one lead now, if its holder is surely dead", " --at-once"

@@ -96,7 +96,7 @@ def submit(
     """Submit each operation of a file as a task, in the order of its lines: all of them or none.
 
     When this returns, all of them are durable, whether or not anything runs them now. After a crash, do the same again: it
-    goes on where it stood. Exits with 1 when entries were set aside.
+    continues where it stood. Exits with 1 when entries were set aside.
     """
     loaded = load_chosen_app(app, load_configuration(flags={"store": store}))
     entries = _split_file(splitter, file)
@@ -123,7 +123,7 @@ async def _submit(
 ) -> Ledger:
     async with open_client(app, store):
         with _SubmissionProgress() as told:
-            return await LedgerSubmission(app.session, ledger_id, bad=bad, told=told).run(entries)
+            return await LedgerSubmission(app.session, ledger_id, bad=bad, on_progress=told).run(entries)
 
 
 class _SubmissionProgress(AbstractContextManager["_SubmissionProgress"]):
@@ -217,7 +217,7 @@ def _splitter_error(target: str, count: int, error: Exception) -> InvalidInput:
 @store_option
 @json_option
 def list_ledgers(all_: bool, store: str | None, as_json: bool) -> None:
-    """List ledgers that somebody began and nobody finished, in the order in which they were begun."""
+    """List ledgers that were begun and not finished, in the order in which they were begun."""
     views = asyncio.run(_load_ledgers(store, tuple(LedgerState) if all_ else UNFINISHED))
     if as_json:
         for view in views:
@@ -289,7 +289,7 @@ def _describe_state(view: LedgerView) -> str:
 
 
 def _describe_tasks(view: LedgerView) -> str:
-    """Describe how its tasks stand: what people wait for, and what to do about tasks in error."""
+    """Describe how its tasks stand: what operators wait for, and what to do about tasks in error."""
     counts = view.tasks or {}
     named = [f"{counts[state]:,} {state}" for state in map(str, TaskState) if state in counts]
     named += [f"{count:,} {state}" for state, count in counts.items() if state not in tuple(TaskState)]

@@ -60,7 +60,7 @@ class ArrieroGroup(NearMissGroup):
         if undecodable := _find_undecodable(given):
             refuse(UNDECODABLE.format(undecodable))
         try:
-            # Its own way to end when the reader of our output is gone is quiet.
+            # Its own way to end when the reader of our output has ended is quiet.
             code = super().main(given, *others, **options)
         except click.exceptions.Abort:
             sys.exit(ExitCode.INTERRUPTED)
@@ -115,7 +115,7 @@ def _find_undecodable(words: Sequence[str]) -> str:
 
 
 def _is_undecodable(word: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in word)  # how the system's bytes come that are no text
+    return any("\ud800" <= character <= "\udfff" for character in word)  # how the system's bytes come that are not text
 
 
 def _refuse(
@@ -141,7 +141,7 @@ def commands(context: click.Context) -> None:
     """Coordinate distributed actions as one operation: the whole succeeds or is undone as a whole.
 
     The state store is --store, else ARRIERO_STORE, else what arriero.toml names, else the App's, else
-    sqlite:///arriero.db in this folder. `arriero config` tells which it is, and why.
+    sqlite:///arriero.db in this folder. `arriero config` says which it is, and why.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

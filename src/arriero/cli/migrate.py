@@ -57,7 +57,7 @@ class MigrateScriptOutput(msgspec.Struct, frozen=True):
 def migrate(sql: bool, checks: bool, grants: tuple[tuple[str, str], ...], store: str | None, as_json: bool) -> None:
     """Bring a store's schema to this release's, all or nothing; a store that is not there yet is made.
 
-    Do it before the processes of a new release are started; those of the release before go on. On PostgreSQL a process
+    Do it before the processes of a new release are started; those of the release before continue. On PostgreSQL a process
     makes a schema that is not there, but changes no older one. On SQLite, opening the file does it.
     """
     if checks and (sql or grants):

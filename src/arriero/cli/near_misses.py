@@ -1,6 +1,6 @@
-"""Suggests the command that a person most likely meant by one that does not exist.
+"""Suggests the command that an operator most likely meant by one that does not exist.
 
-Nothing is carried out under a wrong name: scripts would come to rest on names that no page tells.
+Nothing is carried out under a wrong name: scripts must not come to depend on names that no page documents.
 """
 
 import difflib
@@ -24,7 +24,7 @@ class MeantCommand(msgspec.Struct, frozen=True):
     of_one: str = ""
 
 
-# Words that people bring from other tools, or from the names of other commands: behind `arriero`, then behind its groups.
+# Words that operators bring from other tools, or from the names of other commands: behind `arriero`, then behind its groups.
 _KNOWN: Mapping[MeantCommand, str] = {
     MeantCommand("task list"): "list, ls, ps, task ls",
     MeantCommand("task list", "task show"): "tasks, jobs",
@@ -101,7 +101,7 @@ def suggest_command(root: click.Group, group: str, name: str, rest: Sequence[str
     Args:
         root: the group of all commands.
         group: the words before it, like ``task``; empty: it stands right behind ``arriero``.
-        name: the word that is no command, and what followed it.
+        name: the word that is not a command, and what followed it.
     """
     typed = " ".join(filter(None, (PROGRAM, group, name)))
     candidates = _list_candidates(root, group)

@@ -1,4 +1,4 @@
-"""Options that several commands share, durations as people type them, and questions and notes to the person at the terminal."""
+"""Options that several commands share, durations as operators type them, and questions and notes to the person at the terminal."""
 
 import getpass
 import re
@@ -18,7 +18,7 @@ from ..text.format import format_count
 
 
 def find_login_name() -> str:
-    """Return the login name of the person at the terminal. Raises InvalidInput: the system does not tell it."""
+    """Return the login name of the person at the terminal. Raises InvalidInput: the system does not say it."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError) as error:
@@ -31,7 +31,7 @@ def count_tasks(count: int) -> str:
 
 
 def confirm(what: str, *, yes: bool) -> None:
-    """Ask a person before a change; a no ends the command.
+    """Ask an operator before a change; a no ends the command.
 
     Raises: InvalidInput - nobody can be asked, and ``yes`` was not given.
     """

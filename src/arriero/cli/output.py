@@ -1,4 +1,4 @@
-"""Output of commands: a line for each thing, tables on a terminal, JSON lines for programs, progress for people."""
+"""Output of commands: a line for each thing, tables on a terminal, JSON lines for programs, progress for operators."""
 
 import codecs
 import io
@@ -75,7 +75,7 @@ def wrap(text: str, width: int, *, first: str = "", hanging: int = 0) -> list[st
     Args:
         first: what the first line begins with, as it is.
         hanging: places by which the lines after the first are indented.
-    Returns: at least one line. A word that is longer than a line stands on a line of its own, whole.
+    Returns: at least one line. A word that is longer than a line stands on a separate line, whole.
     """
     lines: list[str] = []
     line, has_word = first, False
@@ -180,7 +180,7 @@ def _format_columns(
 
 
 def _format_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, paint: Paint) -> list[str]:
-    """Each row as some lines of titles and cells; a line is begun anew before a cell is broken."""
+    """Each row as some lines of titles and cells; a line is begun again before a cell is broken."""
     lines: list[str] = []
     for at, row in enumerate(rows):
         line, first = "", len(lines)
@@ -237,12 +237,12 @@ def _escape_unencodable(text: str) -> str:
 
 
 def format_time(when: datetime | None) -> str:
-    """A time for people, in UTC; empty for none."""
+    """A time for operators, in UTC; empty for none."""
     return "" if when is None else f"{when:%Y-%m-%d %H:%M:%S}Z"
 
 
 def truncate(text: str) -> str:
-    """A text for people, at most so long; the whole of it is in the JSON."""
+    """A text for operators, at most this long; the whole of it is in the JSON."""
     if len(text) <= TEXT_SHOWN_MAX:
         return text
     return f"{text[:TEXT_SHOWN_MAX]}... [{len(text):,} characters; whole with --json]"

@@ -1,4 +1,4 @@
-"""``arriero purge``: remove ended tasks, with all that is kept of them, once nobody needs them any more; or what is named."""
+"""``arriero purge``: remove ended tasks, with all that is kept of them, once nobody needs them any longer; or what is named."""
 
 import asyncio
 from datetime import datetime
@@ -90,7 +90,7 @@ def purge(
 ) -> None:
     """Remove tasks that ended long ago, with their steps and history; or what is named. This cannot be undone.
 
-    Left alone are tasks with messages that nobody has acknowledged, and with an alert that is still to be told. Never
+    Left alone are tasks with messages that nobody has acknowledged, and with an alert that is not delivered yet. Never
     removed is what ended within purge.idempotency_keep_seconds, so that its id still answers with the same task.
 
     Of --task, --convoy and --ledger all that is kept goes, or nothing: what is in the way is named.

@@ -17,7 +17,7 @@ from .output import encode_text, format_time, json_line, open_data_output
 from .stores import open_operator
 
 TEXT_SHOWN_MAX = 300
-PEEK_MAX = 10_000  # messages read at once when none is taken away
+PEEK_MAX = 10_000  # messages read together when none is taken away
 
 
 class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,7 +87,7 @@ def print_line(text: str) -> None:
     """Print a line about the process itself."""
     try:
         click.echo(f"arriero: {one_line(text)}")
-    except OSError:  # nobody reads it any more; the work goes on
+    except OSError:  # nobody reads it any longer; the work continues
         discard_output()
 
 
@@ -175,7 +175,7 @@ async def serve_until_signal(
     """Serve an App, and run its other roles, until the first signal; then drain.
 
     Agents elsewhere report while the attempts here end, so the server is the last to go: first what only waits ends, then the
-    roles drain, then no new connection is taken and requests under way end.
+    roles drain, then no new connection is taken and running requests end.
     """
     try:
         from ..server.service import HttpService  # only who serves needs the extra
@@ -241,8 +241,8 @@ def run(
 ) -> None:
     """Run an App until SIGTERM or Ctrl-C; without a name, the one that the settings name.
 
-    The first signal drains: nothing new is taken, attempts under way end, and the process exits with 0. A second one
-    exits at once. Nothing is lost either way.
+    The first signal drains: nothing new is taken, running attempts end, and the process exits with 0. A second one
+    exits immediately. Nothing is lost either way.
 
     With the role http it serves the HTTP API, too: the options from --host to --token-file are about that.
     """

@@ -1,4 +1,4 @@
-"""``arriero schedule``: what is due and when, and what a person may do to a schedule."""
+"""``arriero schedule``: what is due and when, and what an operator may do to a schedule."""
 
 import asyncio
 from datetime import datetime, timedelta

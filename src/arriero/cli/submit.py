@@ -94,7 +94,7 @@ async def _submit(
 
 
 async def _wait_for_end(task: Task[Any]) -> None:
-    with suppress(TaskFailed):  # the row tells it
+    with suppress(TaskFailed):  # the row shows it
         await task.result()
 
 

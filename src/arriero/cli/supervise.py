@@ -1,4 +1,4 @@
-"""``arriero supervise``: the Supervisor alone, without an App; for good, or one pass for cron and cloud schedulers."""
+"""``arriero supervise``: the Supervisor alone, without an App; permanently, or one pass for cron and cloud schedulers."""
 
 import asyncio
 import sys
@@ -57,9 +57,9 @@ def supervise(once: bool, store: str | None, log_format: str | None, as_json: bo
     """Supervise a state store without any App's code, until SIGTERM or Ctrl-C; or with --once for one pass.
 
     A pass frees what lost processes held, recovers what is overdue, enforces the limits of tasks, does the upkeep of the
-    store and tells the alerts that are due. If another process leads, it does nothing: that process does the same.
+    store and delivers the alerts that are due. If another process leads, it does nothing: that process does the same.
 
-    With --once it exits with 0 also when another process leads; with 1 when an alert could not be told or a part of the upkeep
+    With --once it exits with 0 also when another process leads; with 1 when an alert could not be delivered or a part of the upkeep
     failed; with 5 when the store cannot be used, or the pass does not end within a minute. What was written stays written.
     """
     if as_json and not once:

@@ -54,7 +54,7 @@ COUNTED_MAX = 100_000  # of the tasks that are not shown
 class PageRequest(msgspec.Struct, frozen=True):
     """The part of the tasks that is shown: between two numbers, ``limit`` of them (0: all).
 
-    The newest come first. With ``after`` they come in the order of submission: whoever reads all page by page goes on
+    The newest come first. With ``after`` they come in the order of submission: the one who reads all page by page continues
     after the last number that was shown.
     """
 
@@ -70,7 +70,7 @@ class PageRequest(msgspec.Struct, frozen=True):
 class TaskPage(msgspec.Struct, frozen=True):
     """The tasks that are shown, at an instant, and the count of further ones, up to ``COUNTED_MAX``.
 
-    ``took``: seconds of tasks whose rows alone do not tell how long they took.
+    ``took``: seconds of tasks whose rows alone do not say how long they took.
     """
 
     now: Instant
@@ -138,7 +138,7 @@ async def _load_page(url: str | None, which: TaskSelector, page: PageRequest, *,
 
 
 async def _measure_durations(store: StateStore, rows: list[TaskRow], now: Instant) -> dict[int, float]:
-    """Read the histories of those tasks alone for which somebody may have waited."""
+    """Read the histories of those tasks alone for which an operator may have waited."""
     waited = [row for row in rows if may_have_waited(row)]
     return {row.task_no: (await read_times(store, row.task_no)).measure_task(row, now).took or 0.0 for row in waited}
 
@@ -192,7 +192,7 @@ def _format_cells(task: ListedTask, found: TaskPage) -> tuple[str, ...]:
 
 
 def _format_reason(task: ListedTask, found: TaskPage) -> str:
-    """Format why a task ended as it did; of a task under way the step that is tried again, when, and why."""
+    """Format why a task ended as it did; of a task running the step that is tried again, when, and why."""
     step = found.retrying.get(task.no)
     if step is None:
         return truncate(task.reason)
@@ -348,7 +348,7 @@ def _has_result(step: ShownStep) -> bool:
 
 
 def _may_be_asked_for(step: ShownStep) -> bool:
-    """Returns True if a person may have to ask the service about the step."""
+    """Returns True if an operator may have to ask the service about the step."""
     return step.kind != "timer" and step.taken and (step.in_doubt or step.state in ("running", "failed"))
 
 

@@ -50,7 +50,7 @@ from .stores import load_app_with_types, open_operator
 
 
 class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A verb that a person asks for, on the task named by its id, or else on all tasks that the filter selects."""
+    """A verb that an operator asks for, on the task named by its id, or else on all tasks that the filter selects."""
 
     verb: Verb
     task_id: str | None
@@ -146,7 +146,7 @@ class ManyDone(msgspec.Struct, frozen=True):
     Args:
         numbers: of the tasks that it was asked of, by their ids.
         in_error: ids of those of them that were in error before.
-        nobody: that no Scheduler is alive to go on with them; empty: one is.
+        nobody: that no Scheduler is alive to continue with them; empty: one is.
     """
 
     acted: Acted
@@ -184,7 +184,7 @@ async def _execute_on_each(
     dry_run: bool,
     counted: Collection[int] | None = None,
 ) -> ManyDone:
-    """``counted``: numbers of the tasks that a person was told of; others that fit the filter since are left alone."""
+    """``counted``: numbers of the tasks that an operator was notified of; others that fit the filter since are left alone."""
     numbers: dict[str, int] = {}
     in_error: set[str] = set()
 

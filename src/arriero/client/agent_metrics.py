@@ -64,7 +64,7 @@ class RecentCalls(msgspec.Struct, frozen=True, kw_only=True):
         since: when they begin.
         failed_share: of the calls, that ended as ``transient``, ``unknown`` or ``expired``; None without a call. A
             ``permanent`` error is an answer of a service that works.
-        p50_seconds, p90_seconds, p99_seconds: estimates within how many seconds so many in a hundred calls ended, however
+        p50_seconds, p90_seconds, p99_seconds: estimates within how many seconds that many in a hundred calls ended, however
             they did; None without a call. 300 stands for 300 and more.
     """
 
@@ -91,7 +91,7 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         total: counters. ``recent``: of the last 1, 10 and 60 minutes.
-        in_flight: attempts under way. ``waiting``: requests that are due; ``oldest_wait_seconds``: how long the oldest
+        in_flight: running attempts. ``waiting``: requests that are due; ``oldest_wait_seconds``: how long the oldest
             has been; None: none is.
         breakers: the Agent's own one, and those of targets that are open or paused, or were so within the last hour.
     """

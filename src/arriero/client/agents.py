@@ -1,4 +1,4 @@
-"""Agents as people see them: how their service is, what waits for it, its limits and providers, and the verbs on one of them."""
+"""Agents as operators see them: how their service is, what waits for it, its limits and providers, and the verbs on one of them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ class ProviderView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         share: part of the new requests that it gets as things stand, from 0 to 1.
-        state: of its breaker; ``paused`` if a person keeps it from taking requests.
+        state: of its breaker; ``paused`` if an operator keeps it from taking requests.
         health: from 0 to 1, by the calls of the processes alive.
         free, places: of all processes alive that host it; None: none of them has reported yet.
         is_hosted: a process alive hosts it.
@@ -127,10 +127,10 @@ class LimitView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: of the limit.
-        kind: ``concurrent``: attempts at once. ``rate``: calls that begin within ``per`` seconds.
+        kind: ``concurrent``: attempts at a time. ``rate``: calls that begin within ``per`` seconds.
         most: how many it allows.
         key: empty: it has no keys, or these are the requests without one.
-        in_use: attempts under way, or calls that began within the window.
+        in_use: running attempts, or calls that began within the window.
     """
 
     name: str
@@ -162,15 +162,15 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     """An Agent of an App, or one target of it, as it stands.
 
     Attributes:
-        target: the part of its service that has a breaker of its own; empty: the whole Agent.
+        target: the part of its service that has a separate breaker; empty: the whole Agent.
         state: ``closed``, ``open`` or ``half_open``.
         since: when the state changed last; None: it was never open.
         reason: why it is not closed. ``opened_by``: the person who opened it; empty: it opened by itself.
         failing_since: when the calls began to fail, as far as they were looked at.
-        next_call_at: when a call may be made next while it is not closed; None: only an event or a person changes that.
-        canaries: of a half-open breaker: ended, under way and all of this wave.
-        paused_at, paused_by, pause_reason: a person keeps it from taking requests.
-        waiting, running: requests that are due, and attempts under way, of all Apps and targets of this Agent.
+        next_call_at: when a call may be made next while it is not closed; None: only an event or an operator changes that.
+        canaries: of a half-open breaker: ended, running and all of this wave.
+        paused_at, paused_by, pause_reason: an operator keeps it from taking requests.
+        waiting, running: requests that are due, and running attempts, of all Apps and targets of this Agent.
         processes: numbers of the processes alive that host it.
         limits: of the whole Agent, with what is in use; empty of one of its targets.
         metrics: of its calls with all its targets, as last written; None in the answer to a verb.
@@ -199,7 +199,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """Its state in the word that people see."""
+        """Its state in the word that operators see."""
         return "paused" if self.paused_at is not None else self.state
 
 
@@ -264,7 +264,7 @@ async def load_agent_views(store: StateStore) -> list[AgentView]:
 
 
 class AgentHandle:
-    """The handle of an Agent of an App, or of one target of it, for people. Nothing is asked of the store by making it."""
+    """The handle of an Agent of an App, or of one target of it, for operators. Nothing is asked of the store by making it."""
 
     def __init__(self, session: Session, app: str, agent: str, target: str) -> None:
         self._session = session
@@ -284,24 +284,24 @@ class AgentHandle:
         return build_agent_view(self._build_unopened(), store.now())
 
     async def open(self, *, by: str, reason: str) -> AgentView:
-        """Make no more calls until a person closes it. Attempts under way go on to their end.
+        """Make no more calls until an operator closes it. Running attempts continue to their end.
 
         Args:
             by, reason: who asks, and why; kept in the store's history.
-        Raises: VerbRefused - it is open until a person closes it already; InvalidInput - neither this App nor the store
+        Raises: VerbRefused - it is open until an operator closes it already; InvalidInput - neither this App nor the store
             knows the Agent, or who asks and why is not said; StoreError.
         """
         return await self._operate(AgentVerb.OPEN, by, reason)
 
     async def close(self, *, by: str, reason: str) -> AgentView:
-        """Make calls as always again, at once and without canaries: somebody knows that the service is well.
+        """Make calls as always again, immediately and without canaries: an operator knows that the service is healthy.
 
         Raises: VerbRefused - it is closed; as ``open``.
         """
         return await self._operate(AgentVerb.CLOSE, by, reason)
 
     async def pause(self, *, by: str, reason: str) -> AgentView:
-        """Take no requests until it is resumed, whatever the breaker says. Attempts under way go on to their end.
+        """Take no requests until it is resumed, whatever the breaker says. Running attempts continue to their end.
 
         Raises: VerbRefused - it is paused; as ``open``.
         """
@@ -344,7 +344,7 @@ def check_agent_name(agent: str, target: str) -> None:
 
 
 def choose_app(views: Sequence[AgentView], agent: str, app: str | None) -> str:
-    """Choose the App whose Agent a person means.
+    """Choose the App whose Agent an operator means.
 
     Args:
         app: as the person named it; None: not at all.

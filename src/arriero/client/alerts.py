@@ -1,4 +1,4 @@
-"""Alerts as people look at them: one by one, or by cause with one command for all tasks of a cause."""
+"""Alerts as operators look at them: one by one, or by cause with one command for all tasks of a cause."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -20,7 +20,7 @@ State = Literal["open", "all"]
 
 
 class AlertCause(msgspec.Struct, frozen=True):
-    """Open alerts of one cause. Those of Agents, schedules and unreadable rows are each a cause of its own.
+    """Open alerts of one cause. Those of Agents, schedules and unreadable rows are each a separate cause.
 
     Args:
         workflow, cause, step, code: what they have in common, as of ``Alert``.
@@ -28,8 +28,8 @@ class AlertCause(msgspec.Struct, frozen=True):
         first_at, last_at: when the first and the last one were opened.
         first_task: the task of the first one; empty if it names no task.
         reason: of the first one.
-        select: options of the command line that select all their tasks; empty if each has a remedy of its own.
-        command: what a person types next: for all of them at once if ``select`` is there.
+        select: options of the command line that select all their tasks; empty if each has a separate remedy.
+        command: what an operator types next: for all of them together if ``select`` is there.
     """
 
     workflow: str

@@ -160,7 +160,7 @@ class App(Client):
                 Agents outside of Python; the HTTP API that they ask is what `arriero serve` or ``arriero.server.mount`` serves.
             agents: names of the Agents to host; all by default.
             lost_processes_max: of processes that died with a task, without progress between, after which it is held; at
-                least 3. Whoever frees the task decides: give all processes of a store the same.
+                least 3. The one who frees the task decides: give all processes of a store the same.
         Raises: InvalidInput for an unknown role, Agent or store, or a number that is too low; StoreError, SchemaOutdated.
         """
         run = run_configured(self.session, store, roles, agents, lost_processes_max)
@@ -172,7 +172,7 @@ class App(Client):
             yield self
 
     def on_alert(self, function: OnAlert) -> OnAlert:
-        """Decorates a function, plain or async, that is told of each alert: a task needs a person, or no longer does.
+        """Decorates a function, plain or async, that is notified of each alert: a task needs an operator, or no longer does.
 
         It is called in a process that runs the role supervisor; when it raises, it is called again later.
         """
@@ -187,7 +187,7 @@ class App(Client):
 
         Args:
             tracer_provider: of opentelemetry-sdk; None: the global one, as it is when the App begins to run.
-        Raises: ImportError - opentelemetry-api is missing; DefinitionError - it is no TracerProvider.
+        Raises: ImportError - opentelemetry-api is missing; DefinitionError - it is not a TracerProvider.
         """
         from ..tracing.tracer import TracingOptions  # only who traces tasks pays for loading it
 
@@ -219,8 +219,8 @@ class App(Client):
             every: seconds or timedelta, at least one second; counted from the declaration.
             at: a datetime with a time zone; it is due once.
             overlap: what becomes of a run that is due while the last one is open: ``skip`` passes it over, ``queue`` lets it
-                wait for its turn, ``all`` begins it at once, ``cancel_running`` cancels the other one.
-            catch_up: seconds or timedelta; runs that nobody submitted in time are made up so far back. None: only the last
+                wait for its turn, ``all`` begins it immediately, ``cancel_running`` cancels the other one.
+            catch_up: seconds or timedelta; runs that nobody submitted in time are run late if at most this old. None: only the last
                 one is, however old; 0: none.
             jitter: seconds or timedelta that a run may be late on purpose, the same for the same instant.
             priority: of its tasks, as for ``submit``.

@@ -52,7 +52,7 @@ class TokenLeftBehind(msgspec.Struct, frozen=True):
     """A token of the HTTP API that is restricted to the App of before, and so does not reach what was assigned.
 
     Args:
-        id: by which people name it.
+        id: by which operators name it.
         name: signs what its holder does.
         apps: to which it is restricted.
         remedy: the commands that replace it.
@@ -70,7 +70,7 @@ class Assigned(msgspec.Struct, frozen=True):
     Args:
         workflows: how many tasks were given to the App (of a dry run: would be), by workflow.
         refused: ids of the others, each with the reason.
-        tokens: that do not reach these tasks any more.
+        tokens: that do not reach these tasks any longer.
     """
 
     workflows: dict[str, int]
@@ -92,7 +92,7 @@ async def assign(
     dry_run: bool = False,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Assigned:
-    """Give tasks to an App, each in its own history; run again, it goes on with what is left.
+    """Give tasks to an App, each in its own history; run again, it continues with what is left.
 
     Raises: InvalidInput - a bad name, or the App whose tasks are taken is running; StoreError.
     """

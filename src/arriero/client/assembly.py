@@ -43,7 +43,7 @@ async def run_node(
 
     Args:
         agents: those to host.
-        drain: on leaving, let attempts under way end.
+        drain: on leaving, let running attempts end.
     """
     session.openings.refuse_second_run()
     await session.open(store)
@@ -127,7 +127,7 @@ def _policies(codes: Mapping[str, Code]) -> dict[str, str]:
 
 
 def make_alerting(session: Session, configuration: Configuration) -> Alerting:
-    """Make what tells the alerts of the App's store to the configured sinks."""
+    """Make what delivers the alerts of the App's store to the configured sinks."""
     return Alerting(
         _sinks(configuration, session.ports, session.on_alert),
         store=session.store,

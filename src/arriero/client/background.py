@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FORK_SECONDS = 1.0  # that a fork waits for calls under way
+FORK_SECONDS = 1.0  # that a fork waits for running calls
 CLOSE_SECONDS = 5.0  # that a fork, or the interpreter's exit, waits for an App to close
 _END: Any = object()
 
@@ -38,7 +38,7 @@ class BackgroundLoop:
 
     def __init__(self, name: str) -> None:
         self.process = os.getpid()
-        self.calls: set[Future[Any]] = set()  # under way
+        self.calls: set[Future[Any]] = set()  # running
         self.entered: list[AbstractAsyncContextManager[Any]] = []
         self._leaving: set[asyncio.Task[Any] | None] = set()
         self.loop = asyncio.new_event_loop()
@@ -63,7 +63,7 @@ class BackgroundLoop:
         if left:
             _, left = await asyncio.wait(left, timeout=CANCELLED_SECONDS_MAX)
         for task in left:
-            drop_silently(task)  # it was told of when it was left behind
+            drop_silently(task)  # it was reported when it was left behind
         await self.loop.shutdown_asyncgens()
         await self.loop.shutdown_default_executor()
 
@@ -99,7 +99,7 @@ class BackgroundLoop:
         await self.leave()
 
     def close(self, limit: float | None) -> None:
-        """Cancel the calls under way, leave all contexts, end the thread. Raises what leaving raised; TimeoutError."""
+        """Cancel the running calls, leave all contexts, end the thread. Raises what leaving raised; TimeoutError."""
         for call in tuple(self.calls):
             call.cancel()
         try:
@@ -188,7 +188,7 @@ class BackgroundSession:
                     self._close()
 
     def release(self, limit: float, *, drain: bool) -> None:
-        """Close if no call is under way after the limit; if roles run, only with ``drain``. Under the lock."""
+        """Close if no call is running after the limit; if roles run, only with ``drain``. Under the lock."""
         loop = self._find_own_loop()
         if loop is None or self.session.openings.find(loop.loop).is_in_memory:
             return
@@ -284,13 +284,13 @@ async def _next(items: AsyncIterator[T], limit: float | None) -> T:
         if not patience.expired():
             raise
     ready: Any = await items.next_ready() if isinstance(items, Replies) else None  # however short the limit is
-    return _END if ready is None else ready  # type: ignore[no-any-return]  # told from every item by who asked
+    return _END if ready is None else ready  # type: ignore[no-any-return]  # the caller distinguishes it from every item
 
 
 # --- forks and the interpreter's exit
 def _release_all(limit: float, *, drain: bool) -> None:
     for background in tuple(_open):
-        with suppress(Exception):  # it is closed as far as it could be; the fork or the exit goes on
+        with suppress(Exception):  # it is closed as far as it could be; the fork or the exit continues
             background.release(limit, drain=drain)
 
 
@@ -325,6 +325,6 @@ def _at_exit() -> None:
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 # Not ``atexit``, which comes too late: closing needs a pool of threads, and no pool takes work once this has been called.
-# It refuses once the main thread has ended; a front that is first used then is closed by whoever opened it.
+# It refuses once the main thread has ended; a front that is first used then is closed by the one who opened it.
 with suppress(RuntimeError):
     threading._register_atexit(_at_exit)  # type: ignore[attr-defined]  # the standard library's own, for such pools

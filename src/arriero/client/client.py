@@ -44,7 +44,7 @@ def run_configured(
     agents: Iterable[str] | None,
     lost_processes_max: int | None,
 ) -> AbstractAsyncContextManager[None]:
-    """Run an App as ``App.running`` describes it. Raises InvalidInput at once - a setting that cannot be used."""
+    """Run an App as ``App.running`` describes it. Raises InvalidInput immediately - a setting that cannot be used."""
     from .assembly import run_node  # only who runs an App pays for loading the runtime
 
     chosen = None if roles is None else tuple(roles)
@@ -98,7 +98,7 @@ class Client:
             priority: 0 to 9; 9 is submitted and claimed first, and each step is a head start of ten minutes; between
                 convoys, never inside one.
             delay: seconds or timedelta before it may start.
-            reply_to: a reply queue of your own that is told what becomes of the task; see ``replies``.
+            reply_to: a reply queue that receives what becomes of the task; see ``replies``.
             traceparent, tracestate: headers of W3C Trace Context that came with a request; else the current span, if the App
                 traces its tasks.
             connection: with a transaction open on the store's database: the task is part of it, and there is none unless
@@ -152,7 +152,7 @@ class Client:
         Args:
             timeout: seconds or timedelta to wait after the submission; None waits as long as it takes.
             task_id, convoy, sequence, end_of_sequence, priority, delay, reply_to, traceparent, tracestate: as for ``submit``.
-        Raises: TimeoutError; TaskCompensated when it was undone; TaskHeld when it waits for a person; what ``submit`` raises.
+        Raises: TimeoutError; TaskCompensated when it was undone; TaskHeld when it waits for an operator; what ``submit`` raises.
         """
         limit = None if timeout is None else check_seconds(timeout, "timeout")  # before anything is submitted
         task = await self.submit(
@@ -179,15 +179,15 @@ class Client:
         """Submit one message with operations on many keys: one task each, in order, all of them or none.
 
         When this returns, all of them are durable, and what is submitted later to one of their convoys stands behind them.
-        After a crash or an error of the store, submit the same again: it goes on where it stood. Once it is in, the same
+        After a crash or an error of the store, submit the same again: it continues where it stood. Once it is in, the same
         ledger again changes nothing.
 
         Args:
             ledger_id: your name for it, 1 to 235 characters.
             entries: an iterable, or an asynchronous one where lines come slowly; it may be of any length.
             bad: ``refuse``: one bad entry, and nothing of the ledger is submitted. ``set_aside``: bad entries are left out
-                and told with their line and reason, up to 10,000 of them.
-        Raises: InvalidInput - a bad entry, told with its line; or a known ledger_id with another content; StoreError.
+                and reported with their line and reason, up to 10,000 of them.
+        Raises: InvalidInput - a bad entry, reported with its line; or a known ledger_id with another content; StoreError.
         """
         return await LedgerSubmission(self.session, ledger_id, bad=bad).run(entries)
 
@@ -234,7 +234,7 @@ class Client:
             older_than: submitted at least so long ago.
             since: submitted at most so long ago, or at or after a datetime that has a time zone.
             code, text: of its failure: the code exactly, a part of the reason.
-            paused: whether a person keeps it from going on.
+            paused: whether an operator keeps it from continuing.
             snoozed: whether it is open and a snooze of it has not ended.
             ledger: id of the ledger that it came with, from release 0.5 on; its duplicates came before.
         Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
@@ -268,7 +268,7 @@ class Client:
         return list_convoy_views(self.session.store, check_state(state))
 
     def agent(self, name: str, *, target: str = "") -> "AgentHandle":
-        """A handle of an Agent of this App, for people: how its service is, and open, close, pause, resume.
+        """A handle of an Agent of this App, for operators: how its service is, and open, close, pause, resume.
 
         Args:
             target: the part of its service, as its ``breaker_key`` names it; empty: the whole Agent.
@@ -306,7 +306,7 @@ class Client:
         """Alerts of the store in the order of their opening, for ``async for``; read page by page.
 
         Args:
-            state: ``open``: those that need a person now; ``all``: closed ones, too.
+            state: ``open``: those that need an operator now; ``all``: closed ones, too.
         Raises: InvalidInput - another state, or the App is not open.
         """
         from .alerts import check_alert_state, list_alerts
@@ -369,7 +369,7 @@ class Client:
 
     @property
     def schedules(self) -> "Schedules":
-        """The schedules of this App, for people: look at them, add, pause, resume, run one now, backfill, remove."""
+        """The schedules of this App, for operators: look at them, add, pause, resume, run one now, backfill, remove."""
         from .schedules import Schedules
 
         return Schedules(self.session, self.session.app)

@@ -1,4 +1,4 @@
-"""The handle of one convoy: its state, and the verbs of a person."""
+"""The handle of one convoy: its state, and the verbs of an operator."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -35,12 +35,12 @@ Word = Literal["wait", "skip", "park"]
 
 
 class ConvoyView(msgspec.Struct, frozen=True):
-    """A convoy as people see it.
+    """A convoy as operators see it.
 
     Args:
         no: its number in the store.
         state: ``idle``, ``open``, ``stopped`` (on a task in error), ``gap`` (a number has not come) or ``parked``.
-        waiting_for: what moves it next, as it goes on after "it waits for ".
+        waiting_for: what moves it next, as it continues after "it waits for ".
         ordering: ``place`` (of submission), or the producer's ``sequence``.
         waiting, set_aside: how many tasks wait for their turn, and were passed over and are still in error.
         open_task: id of the task whose turn it is.
@@ -73,7 +73,7 @@ class ConvoyView(msgspec.Struct, frozen=True):
 
 
 class ConvoyOutcome(msgspec.Struct, frozen=True):
-    """A convoy as a verb left it, in the verb's own transaction. It may have gone on since.
+    """A convoy as a verb left it, in the verb's own transaction. It may have continued since.
 
     Args:
         state: as of ConvoyView.
@@ -85,7 +85,7 @@ class ConvoyOutcome(msgspec.Struct, frozen=True):
 
 
 def build_convoy_view(loaded: ConvoyLoaded, now: Instant) -> ConvoyView:
-    """A convoy's rows as people see them, as far as they can be read. ``now``: the store's clock."""
+    """A convoy's rows as operators see them, as far as they can be read. ``now``: the store's clock."""
     faults, convoy = faults_of(loaded.convoy), legible(loaded.convoy)
     first = next(iter(loaded.members), None)
     has_turn = first is not None and first.task_no == convoy.open_task
@@ -131,7 +131,7 @@ def _read_reason(task: TaskRow) -> str:
 
 
 def check_state(state: str | None) -> str | None:
-    """A state as people name it. Raises InvalidInput."""
+    """A state as operators name it. Raises InvalidInput."""
     if state is not None and state not in SHOWN:
         raise InvalidInput(f"state {state!r} of a convoy is not known; states are {', '.join(SHOWN)}")
     return state
@@ -140,7 +140,7 @@ def check_state(state: str | None) -> str | None:
 async def list_convoy_views(store: "StateStore", state: str | None, *, after: int = 0) -> AsyncIterator[ConvoyView]:
     """Convoys in the order of their numbers, after one, read page by page, each as it stands when it comes.
 
-    ``state``: as people see it; None: all but those that are idle.
+    ``state``: as operators see it; None: all but those that are idle.
     """
     while page := await store.list_convoys(state, after=after, limit=PAGE):
         for listed in page:
@@ -181,7 +181,7 @@ class Convoy:
         loaded = await self._load(limit)
         return build_convoy_view(loaded, self._session.store.now())
 
-    # --- what a person may do; which verb a state allows stands in core.convoy_verbs
+    # --- what an operator may do; which verb a state allows stands in core.convoy_verbs
     async def set(
         self,
         *,
@@ -191,13 +191,13 @@ class Convoy:
         gap: Word | msgspec.UnsetType | None = msgspec.UNSET,
         gap_within: Duration | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> ConvoyOutcome:
-        """Give the key a policy of its own, also for what it waits for now.
+        """Give the key a separate policy, also for what it waits for now.
 
         Args:
             by, reason: who asks, and why; kept in the history.
             head, gap, gap_within: as of ConvoyPolicy. Those not given stay as they are; None: the workflow's holds again.
         Returns: the convoy as the verb left it.
-        Raises: VerbRefused - the state does not allow it, or somebody else came first; InvalidInput; StoreError.
+        Raises: VerbRefused - the state does not allow it, or another process came first; InvalidInput; StoreError.
         """
         given: dict[str, Any] = {}
         for name, word in (("head", head), ("gap", gap)):
@@ -214,16 +214,16 @@ class Convoy:
         return await self._operate(ConvoyVerb.SET, loaded, by, reason, policy=policy)
 
     async def release(self, *, by: str, reason: str) -> ConvoyOutcome:
-        """Let a parked key go on; if its head is in error it still waits for that. Returns and raises: as ``set``."""
+        """Let a parked key continue; if its head is in error it still waits for that. Returns and raises: as ``set``."""
         return await self._operate(ConvoyVerb.RELEASE, await self._load(), by, reason)
 
     async def skip(self, *, by: str, reason: str, seen: str | int | None = None) -> ConvoyOutcome:
-        """Set the task in error aside, or what is missing, and go on.
+        """Set the task in error aside, or what is missing, and continue.
 
         Args:
             seen: the id of the task in error, or the first missing number, as the person saw it: another is not skipped.
         Returns: as ``set``.
-        Raises: as ``set``; VerbRefused also when the key stands still on something else by now.
+        Raises: as ``set``; VerbRefused also when the key is blocked on something else by now.
         """
         loaded = await self._load()
         if seen is not None and str(seen) not in (what := _list_obstacles(loaded)):
@@ -232,7 +232,7 @@ class Convoy:
         return await self._operate(ConvoyVerb.SKIP, loaded, by, reason)
 
     async def park(self, *, by: str, reason: str) -> ConvoyOutcome:
-        """Begin nothing more until it is released; a task that is under way goes to its end. Returns and raises: as ``set``."""
+        """Begin nothing more until it is released; a task that is running goes to its end. Returns and raises: as ``set``."""
         return await self._operate(ConvoyVerb.PARK, await self._load(), by, reason)
 
     async def move_to_head(self, task_id: str, *, by: str, reason: str) -> ConvoyOutcome:

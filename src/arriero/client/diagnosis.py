@@ -1,4 +1,4 @@
-"""Looks a store over: its file or server, its machine, the processes on it, and the tasks that wait for somebody."""
+"""Looks a store over: its file or server, its machine, the processes on it, and the tasks that wait for an operator."""
 
 import asyncio
 import platform
@@ -48,7 +48,7 @@ from ..store.state_store import StateStore
 from ..version import __version__
 from .convoy import build_convoy_view
 
-ALERTS_MAX = 1_000  # of the open ones, looked through for one that could not be told
+ALERTS_MAX = 1_000  # of the open ones, looked through for one that could not be delivered
 CONVOYS_MAX = 1_000  # of those in one state, counted; and
 UNREADABLE_MAX = 1_000  # rows of no task that cannot be read, counted
 GAPS_MAX = 100  # of those that wait at a gap, looked at for one past its limit

@@ -28,7 +28,7 @@ class _TransactionQueue:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.users = 0
-        self.began_at = time.monotonic()  # of the turn under way
+        self.began_at = time.monotonic()  # of the running turn
 
 
 _queues: dict[tuple[asyncio.AbstractEventLoop, str], _TransactionQueue] = {}
@@ -42,7 +42,7 @@ def submit_joined(
     Runs in the caller's thread; to be awaited where the connection is an async one.
 
     Args:
-        on_loop: the thread is that of an event loop, which must not stand still: then a file's write lock is awaited,
+        on_loop: the thread is that of an event loop, which must not be blocked: then a file's write lock is awaited,
             as long as the connection itself would wait (its ``busy_timeout``).
     Raises: InvalidInput - the connection or its transaction is not fit; TransactionConflict - another transaction came
     first; StoreError.
@@ -72,7 +72,7 @@ def submit_joined(
 
 
 async def ask_patiently(connection: "sqlite3.Connection", path: str, ask: Callable[[], T]) -> T:
-    """Ask for something that needs a file's write lock; the event loop goes on while another transaction has it.
+    """Ask for something that needs a file's write lock; the event loop continues while another transaction has it.
 
     Args:
         path: of the file, for the error.
@@ -161,7 +161,7 @@ def _enter_queue(path: str) -> Iterator[_TransactionQueue]:
         yield queue
     finally:
         queue.users -= 1
-        if not queue.users:  # a lock knows its loop: kept, it would keep the loop for ever
+        if not queue.users:  # a lock knows its loop: kept, it would keep the loop indefinitely
             del _queues[key]
 
 

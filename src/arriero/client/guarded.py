@@ -16,13 +16,13 @@ async def guarded(connection: Any, leadership: Leadership) -> None:
     """Guard the transaction that is open on a connection by the term of a leader. Call it before your own writes.
 
     Nobody else is granted the lease before the transaction ends, so what it writes was written by the leader. Keep it short:
-    the next leader waits for it. On PostgreSQL the server ends a transaction that stands still for the duration of the
+    the next leader waits for it. On PostgreSQL the server ends a transaction that is blocked for the duration of the
     lease, so that a leader that froze bars nobody for longer.
 
     Args:
         connection: open on the store's database, in a transaction: any that ``submit(connection=)`` takes.
         leadership: of a lease in that store.
-    Raises: LeadershipLost - another one leads, or a person broke the lease: roll back; InvalidInput - the lease is not in a
+    Raises: LeadershipLost - another one leads, or an operator broke the lease: roll back; InvalidInput - the lease is not in a
         store, or the connection is not fit; TransactionConflict - roll back and run the transaction again; StoreError.
     """
     term, store = _build_term(leadership), _find_store(connection, leadership)
@@ -41,7 +41,7 @@ async def guarded(connection: Any, leadership: Leadership) -> None:
 
 
 def guarded_sync(connection: Any, leadership: Leadership) -> None:
-    """``guarded`` for code without an event loop; the connection is no async one. Raises as ``guarded``."""
+    """``guarded`` for code without an event loop; the connection is not an async one. Raises as ``guarded``."""
     term, store = _build_term(leadership), _find_store(connection, leadership)
     answer = store.check_term(term, connection)  # type: ignore[attr-defined]  # see _find_store
     if inspect.isawaitable(answer):

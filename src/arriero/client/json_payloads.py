@@ -1,4 +1,4 @@
-"""JSON that people and programs give: refused when it is doubtful, and read as the types that the code declares."""
+"""JSON that operators and programs give: refused when it is doubtful, and read as the types that the code declares."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +19,9 @@ from .task_verbs import build_answer, build_edit, find_definition, find_edited_d
 
 
 def check_json(text: str, option: str) -> Any:
-    """Any JSON value. Which of two values under one key was meant nobody can tell, so a doubled key is refused.
+    """Any JSON value. Which of two values under one key was meant nobody can know, so a doubled key is refused.
 
-    Raises: InvalidInput - it is no JSON, is nested too deep, or a key stands twice in one object.
+    Raises: InvalidInput - it is not JSON, is nested too deep, or a key stands twice in one object.
     """
     refuse_doubtful_json(text.encode("utf-8", "surrogatepass"), option)  # a lone surrogate is refused there
     return msgspec.json.decode(text)

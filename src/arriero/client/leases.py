@@ -27,9 +27,9 @@ class LeaderView(msgspec.Struct, frozen=True, kw_only=True):
     """The Supervisor that leads, as of when it was asked.
 
     Attributes:
-        process: the name of its process; empty if its row is gone.
+        process: the name of its process; empty if its row no longer exists.
         term: grows with each new leader.
-        since: when its term began; None: the history does not tell.
+        since: when its term began; None: the history does not say.
         until: when its lease lapses, unless it renews.
     """
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # only who opens a store pays for its operations
 ID_LENGTH_MAX = 235  # of a ledger's id: an entry's task may be named after it
 BATCH = 500  # entries in one transaction, and
 BATCH_CHARACTERS = 4_000_000  # of their arguments, whatever comes first
-AGAIN_SECONDS = 0.05  # while somebody else lets the tasks go
+AGAIN_SECONDS = 0.05  # while another process lets the tasks go
 ACTOR = "client"
 REFUSED = "refused"  # why it is discarded, in the store's history
 
@@ -39,7 +39,7 @@ class Entry:
         task_id: your business id; without one, the task is named LEDGER_ID:LINE.
         sequence: the producer's own number in the convoy, 1, 2, ...
         priority: 0 to 9, as of ``App.submit``.
-    Nothing is checked before it is submitted: then what is wrong with it is told with its line.
+    Nothing is checked before it is submitted: then what is wrong with it is reported with its line.
     """
 
     __slots__ = ("call", "convoy", "priority", "reason", "sequence", "task_id")
@@ -62,7 +62,7 @@ class Entry:
 
     @classmethod
     def bad(cls, reason: str) -> "Entry":
-        """Stands for a line that cannot be read as an operation. ``reason``: what is wrong with it, for people."""
+        """Stands for a line that cannot be read as an operation. ``reason``: what is wrong with it, for operators."""
         made = cls.__new__(cls)
         made.call = made.convoy = made.task_id = made.sequence = None
         made.priority = PRIORITY_DEFAULT
@@ -92,7 +92,7 @@ class LedgerSubmission:
 
     Args:
         bad: ``refuse``: one bad entry means that nothing of the ledger is kept.
-        told: called with ``written`` or ``let go``, and the number of such entries.
+        on_progress: called with ``written`` or ``let go``, and the number of such entries.
         batch: entries in one transaction; None: ``BATCH``.
     """
 
@@ -102,7 +102,7 @@ class LedgerSubmission:
         ledger_id: str,
         *,
         bad: Literal["refuse", "set_aside"] = "refuse",
-        told: Callable[[str, int], None] = lambda what, count: None,
+        on_progress: Callable[[str, int], None] = lambda what, count: None,
         batch: int | None = None,
     ) -> None:
         if bad not in ("refuse", "set_aside"):
@@ -113,7 +113,7 @@ class LedgerSubmission:
         self._session = session
         self._store = session.store
         self._refuses = bad == "refuse"
-        self._told = told
+        self._on_progress = on_progress
         self._batch = BATCH if batch is None else batch
         self._pending: list[LedgerEntry] = []
         self._characters = 0  # of their arguments
@@ -157,7 +157,7 @@ class LedgerSubmission:
                 if self._digest != ledger.digest:
                     self._refuse_other(ledger)
             if self._line == ledger.written and self._refuses and ledger.aside and not ledger.is_open:
-                # It was begun with bad="set_aside". Only who sends the same content is told of it, and discards it.
+                # It was begun with bad="set_aside". Only who sends the same content is notified of it, and discards it.
                 ((line, reason),) = await self._store.ledger_aside(ledger.ledger_no, limit=1)
                 await self._refuse(ledger, line, reason)
             return ledger
@@ -200,7 +200,7 @@ class LedgerSubmission:
                 if entry.line == ledger.written and entry.digest != ledger.digest:
                     self._refuse_other(ledger)
             self._pending = ahead
-            self._told("written", min(ledger.written, self._line))
+            self._on_progress("written", min(ledger.written, self._line))
         self._characters = 0
         return ledger
 
@@ -221,7 +221,7 @@ class LedgerSubmission:
                 await self._session.ports.clock.sleep(AGAIN_SECONDS)
                 answer = await self._store.find_ledger(self._id)
             ledger = self._require_present(answer)
-            self._told("let go", ledger.let_go)
+            self._on_progress("let go", ledger.let_go)
             self._session.hint()
         return ledger
 
@@ -274,7 +274,7 @@ async def _iterate_entries(entries: Iterable[Entry] | AsyncIterable[Entry]) -> A
         raise InvalidInput(f"entries is {entries!r}; give an iterable of Entry")
     for count, entry in enumerate(entries):
         if count % BATCH == 0:
-            await asyncio.sleep(0)  # others on the loop go on, also while nothing is written
+            await asyncio.sleep(0)  # others on the loop continue, also while nothing is written
         yield entry
 
 

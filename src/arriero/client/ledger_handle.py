@@ -1,4 +1,4 @@
-"""Ledgers as people and programs see them: how far each is, and a wait for the end of all tasks that it brought."""
+"""Ledgers as operators and programs see them: how far each is, and a wait for the end of all tasks that it brought."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -112,7 +112,7 @@ class LedgerHandle:
     async def wait(self, timeout: Duration | None = None) -> LedgerView:
         """Wait until all its tasks have ended, in whatever state, and return the ledger with their counts.
 
-        A task that a person resubmits afterwards is open again, and so is the ledger.
+        A task that an operator resubmits afterwards is open again, and so is the ledger.
 
         Args:
             timeout: seconds or timedelta; None waits as long as it takes.

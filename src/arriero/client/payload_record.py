@@ -40,7 +40,7 @@ class ShownVersion(msgspec.Struct, frozen=True):
 
 
 class ShownByHand(msgspec.Struct, frozen=True):
-    """A step's ``result`` that a person gave, or the task's ``output`` until a person had it undone."""
+    """A step's ``result`` that an operator gave, or the task's ``output`` until an operator had it undone."""
 
     what: str
     ordinal: int

@@ -69,7 +69,7 @@ class StoredAttempt:
         after the deadline, even if the store says ``stale``.
 
         A report that is refused whatever it says writes nothing, so a program may repeat it a thousand times. A result that
-        came too late is written once, as the first answer of its attempt is kept for people.
+        came too late is written once, as the first answer of its attempt is kept for operators.
         """
         now = self._session.store.now()
         verdict = report_verdict(self.step, self._capability.fence, now)
@@ -144,7 +144,7 @@ class StoredAttempt:
         command = ExtendAttempt(
             actor=self._hosts.context.actor,
             process_no=step.locked_by
-            or self._hosts.context.process_no,  # whoever holds it: the capability speaks for the attempt
+            or self._hosts.context.process_no,  # the one who holds it: the capability speaks for the attempt
             step_no=step.step_no,
             fence=capability.fence,
             seconds=seconds,
@@ -167,7 +167,7 @@ class StoredAttempt:
 
 WAIT_SECONDS_MAX = 60.0  # of one poll: proxies cut what is silent for longer
 BATCH_MAX = 100  # requests in one answer
-ANSWER_SECONDS = 30.0  # until a program is told that nobody knows yet if its report is kept
+ANSWER_SECONDS = 30.0  # until a program is informed that nobody knows yet if its report is kept
 
 
 __all__ = ["AttemptTerm", "RemoteAgents", "RemoteReport", "RemoteRequest"]
@@ -184,7 +184,7 @@ class RemoteReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Args:
         task: of the request.
         capability: of the request, or of its last extension.
-        status: ``succeeded``; ``transient``: surely did not happen, try again; ``permanent``: surely did not happen and never
+        status: ``succeeded``; ``transient``: definitely did not happen, try again; ``permanent``: definitely did not happen and never
             will; ``unknown``: nobody knows.
         result: JSON of the step's type, if it succeeded.
         message, code, details: why it failed, for operators and for the workflow's code.
@@ -225,7 +225,7 @@ class RemoteAgents:
     async def taking(self, agent: str, limit: int, wait_seconds: float) -> AsyncIterator[tuple[RemoteRequest, ...]]:
         """Context in which the requests for an Agent are written to the program that asks for them.
 
-        Left by an exception, they surely were not delivered, and the next program gets them.
+        Left by an exception, they definitely were not delivered, and the next program gets them.
 
         Args:
             limit: requests at most, 1 to 100.
@@ -297,7 +297,7 @@ class RemoteAgents:
         capability = await self._admit(agent, report.task, report.capability)
         hosts = self._get_hosts()
         pending = hosts.verdicts.find(capability.identity)
-        if pending is not None:  # somebody has just reported it
+        if pending is not None:  # a caller has just reported it
             self._raise_if_refused(await self._wait_for(pending), came_first=False)
             return
         remote_attempt = hosts.remote.find(capability.identity)
@@ -382,7 +382,7 @@ class RemoteAgents:
 
     # --- more time, and going back
     async def extend(self, agent: str, task: str, capability: str, seconds: float) -> AttemptTerm:
-        """Move the deadline of an attempt to so many seconds from now, at most to the step's ``extend_max``.
+        """Move the deadline of an attempt to that many seconds from now, at most to the step's ``extend_max``.
 
         The old capability stays valid until its own deadline, so that a program which loses this answer can still report.
 
@@ -411,7 +411,7 @@ class RemoteAgents:
         return AttemptTerm(renewed, as_datetime(complete_by).isoformat(), remaining)
 
     async def release(self, agent: str, task: str, capability: str) -> None:
-        """Give a request back that the program has surely not begun: it costs no attempt, and the next program gets it.
+        """Give a request back that the program has definitely not begun: it costs no attempt, and the next program gets it.
 
         Raises: AgentRequestRefused, StoreError.
         """

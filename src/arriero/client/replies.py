@@ -42,9 +42,9 @@ class Status(msgspec.Struct, frozen=True):
     Args:
         task_id: the task's business id; empty for ``dropped``.
         number: of the task's statuses: 1, 2, ... without gaps; 0 for ``dropped``.
-        kind: ``received``; ``started`` (a Scheduler took it up, or a person resubmitted it); ``completed``; ``failed``
-            (its undo began); ``compensated``; ``needs_attention`` (in error, a person is asked); ``dropped``: a gap
-            mark, ``dropped`` statuses of this queue were older than ``replies_keep_seconds`` and are gone.
+        kind: ``received``; ``started`` (a Scheduler took it up, or an operator resubmitted it); ``completed``; ``failed``
+            (its undo began); ``compensated``; ``needs_attention`` (in error, an operator is asked); ``dropped``: a gap
+            mark, ``dropped`` statuses of this queue were older than ``replies_keep_seconds`` and no longer exist.
         incarnation: of the task; ``completed``, ``compensated`` and ``needs_attention`` are the last of one.
         reason: of ``failed``, ``compensated`` and ``needs_attention``: why, for operators.
         public: of these: what a customer may read.
@@ -118,7 +118,7 @@ def build_status(row: StatusRow, store_id: str) -> Status:
 class Replies:
     """The messages of one queue, for ``async for``. Taking the next acknowledges the one before.
 
-    What was taken last is not acknowledged: whoever reads the queue next gets it again. A queue has one reader; with
+    What was taken last is not acknowledged: the one who reads the queue next gets it again. A queue has one reader; with
     two, each message reaches at least one of them. A cancelled wait for the next message loses nothing.
     """
 
@@ -129,7 +129,7 @@ class Replies:
         self._acknowledger = acknowledger
         self._ready: deque[StatusRow] = deque()
         self._taken: StatusRow | None = None
-        self._given: set[int] = set()  # numbers given out since; their acknowledgement may still be under way
+        self._given: set[int] = set()  # numbers given out since; their acknowledgement may still be running
         self._never = asyncio.Event()
 
     def __aiter__(self) -> "Replies":
@@ -166,7 +166,7 @@ class Replies:
         await self._acknowledger.wait_until_written()
         rows = await self._store.load_statuses(self._queue, PAGE)
         fresh = [row for row in rows if row.no not in self._given]
-        # What is acknowledged does not come again, unless the acknowledgement was lost: then it must be sent anew.
+        # What is acknowledged does not come again, unless the acknowledgement was lost: then it must be sent again.
         for row in rows:
             if row.no in self._given and row is not self._taken:
                 self._acknowledger.put(row.queue, row.no)

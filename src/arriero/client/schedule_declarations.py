@@ -1,7 +1,7 @@
-"""Declarations of schedules, by code or by a person: checked, and turned into plain data.
+"""Declarations of schedules, by code or by an operator: checked, and turned into plain data.
 
 Those of an App's code are kept in its store when a process of the App starts. The process that starts last is right. It writes
-only what differs, marks what it does not declare any more, and reports arguments that do not fit its code.
+only what differs, marks what it does not declare any longer, and reports arguments that do not fit its code.
 """
 
 import logging
@@ -197,7 +197,9 @@ async def _list_changes(session: Session, rows: Sequence[ScheduleRow]) -> list[S
             commands.append(MarkUndeclared(actor=ACTOR, app=row.app, name=row.name, revision=row.revision))
         elif (report := report_misfit(session, row)) is not None:
             commands.append(report)
-    return sorted(commands, key=lambda command: command.name)  # rows are made in one order by all who start at once
+    return sorted(
+        commands, key=lambda command: command.name
+    )  # rows are made in one order by all who start at the same time
 
 
 async def _decide_rest(
@@ -215,7 +217,7 @@ async def _decide_rest(
 
 
 def report_misfit(session: Session, row: ScheduleRow) -> ReportScheduleProblem | None:
-    """Build the command that tells whether the arguments of a schedule fit the code of this App, if that is news."""
+    """Build the command that says whether the arguments of a schedule fit the code of this App, if that is news."""
     if faults_of(row):
         return None
     declaration = read_declaration(row)

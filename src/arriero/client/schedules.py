@@ -1,4 +1,4 @@
-"""Schedules as people see them: when they are due next, what is wrong, and the verbs on one of them."""
+"""Schedules as operators see them: when they are due next, what is wrong, and the verbs on one of them."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -51,14 +51,14 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         cron, timezone, every, at: when it is due; one of cron, every and at is given.
         overlap: what becomes of a run that is due while the last one is open, in the word that it was declared with.
-        catch_up: how far back missed runs are made up; None: only the last one is.
+        catch_up: how far back missed runs are run late; None: only the last one is.
         declared_in_code: else ``declared_by`` has added it.
         state: ``active``, ``paused`` or ``ended``.
         next_runs: the next five instants; what is unusual about one is said there. Empty: none comes, or it is paused.
         last_run, last_task: instant and task of the run that was submitted last.
         runs, passed_over: how many instants were run, and how many were not.
         problem: why it submits nothing although it is due; empty: there is no problem.
-        undeclared_since: code declared it, but the newest process of its App does not any more.
+        undeclared_since: code declared it, but the newest process of its App does not any longer.
     """
 
     name: str
@@ -90,7 +90,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AskedRun(msgspec.Struct, frozen=True):
-    """One run that a person asked for. ``outcome``: ``planned`` with a dry run; ``there``: its task was there already."""
+    """One run that an operator asked for. ``outcome``: ``planned`` with a dry run; ``there``: its task was there already."""
 
     at: datetime
     task_id: str
@@ -99,7 +99,7 @@ class AskedRun(msgspec.Struct, frozen=True):
 
 
 def build_schedule_view(row: ScheduleRow, count: int = NEXT_SHOWN) -> ScheduleView:
-    """Build the view of a schedule, with so many of its next instants. Of an unreadable one, as much as can be shown."""
+    """Build the view of a schedule, with that many of its next instants. Of an unreadable one, as much as can be shown."""
     faults = faults_of(row)
     declared = read_shown_declaration(row)
     row = legible(row)
@@ -136,7 +136,7 @@ def read_shown_declaration(row: ScheduleRow) -> ScheduleDeclaration:
 
 
 class Schedules:
-    """The schedules of one App, for people. ``App.schedules`` makes it; nothing is asked of the store by that."""
+    """The schedules of one App, for operators. ``App.schedules`` makes it; nothing is asked of the store by that."""
 
     def __init__(self, session: Session, app: str) -> None:
         self._session = session
@@ -202,7 +202,7 @@ class Schedules:
         return build_schedule_view(answer.row)
 
     async def pause(self, name: str, *, by: str, reason: str) -> ScheduleView:
-        """Run nothing until it is resumed. What is due meanwhile is never run, and runs that are open go on.
+        """Run nothing until it is resumed. What is due meanwhile is never run, and runs that are open continue.
 
         Raises: VerbRefused - it is paused, or has ended; InvalidInput - there is none of the name; StoreError.
         """
@@ -237,7 +237,7 @@ class Schedules:
 
         Args:
             start, end: with a time zone; ``end`` has passed. A schedule with ``every`` has instants since its declaration.
-            dry_run: only tell what would be submitted.
+            dry_run: only say what would be submitted.
         Returns: each instant with what became of it, in their order.
         Raises: VerbRefused - its arguments do not fit; InvalidInput - there is none of the name, the time is wrong, or
             there are more than 1,000 instants; StoreError.
@@ -362,7 +362,7 @@ def _build_asked(at: Instant, task_id: str, said: Submitted | Refusal) -> AskedR
 
 
 def choose_app_of_schedule(rows: Sequence[ScheduleRow], name: str, app: str | None) -> str:
-    """Choose the App whose schedule a person means. Raises InvalidInput - nobody has it, or several Apps have one."""
+    """Choose the App whose schedule an operator means. Raises InvalidInput - nobody has it, or several Apps have one."""
     apps = sorted({row.app for row in rows if row.name == name})
     if app is not None and app in apps:
         return app

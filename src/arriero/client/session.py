@@ -280,7 +280,7 @@ class Session:
     async def submit(self, command: Submit) -> Submitted | Refusal:
         """Commit a submission. If the answer was lost, ask whether the task is there.
 
-        Raises: OutcomeUnknown - nobody can tell; StoreError - the task is not there.
+        Raises: OutcomeUnknown - nobody can know; StoreError - the task is not there.
         """
         store = self.store
         opening = self.openings.by_loop.get(asyncio._get_running_loop()) or self.openings.find()
@@ -314,7 +314,7 @@ class Session:
         return answers
 
     def _require_persons(self, command: OperatorCommand) -> OperatorCommand:
-        """Say in a task's verb how many persons must ask for it, by the settings."""
+        """Say in a task's verb how many operators must ask for it, by the settings."""
         if not isinstance(command, Operate):
             return command
         configuration = self.configuration or self.configure()
@@ -333,7 +333,7 @@ class Session:
                 opening.run(opening.node.hint)
 
     def settle_ended(self, task: TaskRow, loaded: Loaded) -> None:
-        """Tell those who wait for a task, on any event loop, that it has ended in this process."""
+        """Notify those who wait for a task, on any event loop, that it has ended in this process."""
         for opening in self.openings.list_here_and_elsewhere():
             if opening.waiting.is_awaited(task.task_no):
                 opening.run(opening.waiting.settle, Ended(task, list_open_compensations(loaded.steps)))
@@ -357,6 +357,6 @@ def _find_named_tail(found: Loaded, command: Submit) -> TailRow | None:
     convoy = found.convoy
     if convoy is None or convoy.key != command.convoy:
         return None
-    # An end mark was submitted with the task, so it is there as surely as the task.
+    # An end mark was submitted with the task, so it is there as definitely as the task.
     end_rank = (found.task.sequence or found.task.place) if command.end_of_sequence else None
     return TailRow(convoy_no=convoy.convoy_no, key=convoy.key, ordering=convoy.ordering, end_rank=end_rank)

@@ -91,7 +91,7 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
 
 
 def _find_trace_context(session: Session, options: SubmitOptions) -> str | None:
-    """Find the trace that a submission belongs to. Raises InvalidInput - traceparent is no header of W3C Trace Context."""
+    """Find the trace that a submission belongs to. Raises InvalidInput - traceparent is not a header of W3C Trace Context."""
     if options.traceparent is not None:
         from ..model.trace_context import check_trace_headers  # few submissions bring one
 

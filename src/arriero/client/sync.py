@@ -146,7 +146,7 @@ class SyncTask(_Mirror, Generic[R_co]):
 class SyncTasks(_Mirror):
     """All tasks that a filter names, for code without an event loop; see Tasks for each method.
 
-    They may be iterated; each time the store is asked anew.
+    They may be iterated; each time the store is asked again.
     """
 
     count = _build_waiting_method(Tasks.count)
@@ -262,7 +262,7 @@ class SyncApp(_Mirror):
     """The front of one App for code without an event loop; ``App.sync`` makes it.
 
     Many threads may call at the same time, also while the App is open on an event loop. The first call starts the background
-    thread and opens the App in it as a client, with connections of its own. It is closed at the interpreter's exit, and when
+    thread and opens the App in it as a client, with separate connections. It is closed at the interpreter's exit, and when
     the last ``with app.sync:`` or ``with app.sync.running():`` is left; the next call opens it again. Before a fork it is
     closed, and parent and child open it again. If roles run, a call waits or the App is open on an event loop, the child's
     calls are refused. Close your own connections to the file before a fork.

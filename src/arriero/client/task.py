@@ -1,4 +1,4 @@
-"""The handle of one task: its result, how it stands, and what a person may do to it."""
+"""The handle of one task: its result, how it stands, and what an operator may do to it."""
 
 import logging
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class Task(Generic[R_co]):
 
         Args:
             timeout: seconds or timedelta; None waits as long as it takes.
-        Raises: TimeoutError; TaskCompensated when it was undone; TaskHeld when it waits for a person; UnknownTask.
+        Raises: TimeoutError; TaskCompensated when it was undone; TaskHeld when it waits for an operator; UnknownTask.
         """
         limit = None if timeout is None else check_seconds(timeout, "timeout")
         nobody = await self._session.describe_missing_scheduler()
@@ -107,18 +107,18 @@ class Task(Generic[R_co]):
         loaded = await load_task(self._session, self.id)
         return await self._session.views.view(loaded, self._code)
 
-    # --- verbs of a person; which verb a state allows is in verb_rules
+    # --- verbs of an operator; which verb a state allows is in verb_rules
     async def resubmit(
         self, *, by: str, reason: str, arguments: Mapping[str, Any] | None = None, step: str | None = None
     ) -> None:
-        """Go on from an error, doing again what failed; or run again what was undone.
+        """Continue from an error, doing again what failed; or run again what was undone.
 
         Args:
             by, reason: who asks, and why; kept in the history.
             arguments: by parameter name: send the failed step these from now on, under a new key. Of a task that was
                 undone, or whose code has asked for no step: the workflow's.
             step: the step whose arguments are edited, where several failed.
-        Raises: VerbRefused - the state does not allow it, somebody else came first, or the step may have happened with
+        Raises: VerbRefused - the state does not allow it, another process came first, or the step may have happened with
             its old arguments; UnreadableRow; InvalidInput; UnknownTask; StoreError.
         """
         loaded = await load_task_to_act(self._session, self.id)
@@ -161,14 +161,14 @@ class Task(Generic[R_co]):
         await operate_task(self._session, Verb.ANSWER, loaded, by, reason, **fields)
 
     async def pause(self, *, by: str, reason: str) -> None:
-        """Let nothing new begin; attempts under way end. Its own limit is not enforced meanwhile, but goes on counting.
+        """Let nothing new begin; running attempts end. Its own limit is not enforced meanwhile, but continues counting.
 
         Raises: as ``resubmit``.
         """
         await operate_task(self._session, Verb.PAUSE, await load_task_to_act(self._session, self.id), by, reason)
 
     async def resume(self, *, by: str, reason: str) -> None:
-        """Let a paused task go on. Raises: as ``resubmit``."""
+        """Let a paused task continue. Raises: as ``resubmit``."""
         await operate_task(self._session, Verb.RESUME, await load_task_to_act(self._session, self.id), by, reason)
 
     async def snooze(self, *, by: str, reason: str, delay: Duration) -> None:

@@ -43,7 +43,7 @@ class ShownResult(msgspec.Struct, frozen=True):
 
 
 class ShownAct(msgspec.Struct, frozen=True):
-    """An action of a person."""
+    """An action of an operator."""
 
     at: datetime
     verb: str
@@ -71,12 +71,12 @@ class ActionAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExplanationAnswer(msgspec.Struct, frozen=True):
-    """Reasons for the state of a task, the most important first; acts of people; verbs that would move it.
+    """Reasons for the state of a task, the most important first; acts of operators; verbs that would move it.
 
     Args:
         note: what must be set before a command is typed; empty: nothing.
         payloads: over HTTP: ``withheld`` if the token lacks the scope read-payloads; then results, output and record are left out.
-        record: what people gave by hand, and late answers.
+        record: what operators gave by hand, and late answers.
     """
 
     no: int

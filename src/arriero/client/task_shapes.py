@@ -1,4 +1,4 @@
-"""Tasks and steps as the command line and the HTTP API show them; what is printed for people is made from the same values."""
+"""Tasks and steps as the command line and the HTTP API show them; what is printed for operators is made from the same values."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -24,7 +24,7 @@ Payload = msgspec.Raw | msgspec.UnsetType | None  # JSON text; unset for those w
 
 
 class ListedRetry(msgspec.Struct, frozen=True):
-    """The step of a task under way with the most failures that is tried again.
+    """The step of a task running with the most failures that is tried again.
 
     ``attempt``: the number of the one that runs, or of the next one, which begins at ``next_at`` or later (None: one
     runs, or the task is paused). ``failure``: of the last one.
@@ -98,9 +98,9 @@ class ShownPolicy(msgspec.Struct, frozen=True):
 class ShownStep(StepFacts, frozen=True, kw_only=True):
     """One step, compensation or timer of ``task show``; ``undoes`` names the step it undoes by its ordinal.
 
-    ``past``: of a life that was undone before the task ran again. ``asked``: what the code asks with, where a person
+    ``past``: of a life that was undone before the task ran again. ``asked``: what the code asks with, where an operator
     had other ``arguments`` sent. ``checkpoint``: what its attempts kept last. ``started_at``: when its last attempt
-    began. ``took_seconds``: without ``waited_seconds``, in which the task waited for a person.
+    began. ``took_seconds``: without ``waited_seconds``, in which the task waited for an operator.
     """
 
     kind: str
@@ -119,9 +119,9 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ``payloads``: over HTTP: ``withheld`` if the token lacks the scope read-payloads; then arguments, results, output, checkpoints, details
     of failures and the record are left out. ``turn``: where it stands in its convoy: waiting, open, ended or set_aside.
 
-    ``took_seconds``: from submission to end, without ``waited_seconds``, in which it has waited for a person.
+    ``took_seconds``: from submission to end, without ``waited_seconds``, in which it has waited for an operator.
     ``held_by``: the process that drives it. ``unreadable``: columns that this release cannot read; what is shown in their
-    place is not theirs. ``record``: edited arguments, what people gave by hand, and late answers.
+    place is not theirs. ``record``: edited arguments, what operators gave by hand, and late answers.
     """
 
     no: int

@@ -1,4 +1,4 @@
-"""Carries out a verb of a person on one task, or on each task that a filter names; the same for all interfaces.
+"""Carries out a verb of an operator on one task, or on each task that a filter names; the same for all interfaces.
 
 The command is built here: the step is found, and edited arguments and answers are checked against the types of the code.
 """

@@ -1,4 +1,4 @@
-"""A task as people and programs see it: how it stands, its steps with their results, and what it waits for."""
+"""A task as operators and programs see it: how it stands, its steps with their results, and what it waits for."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ else:
     R_co = TypeVar("R_co", covariant=True)
 
 AHEAD_COUNTED_MAX = 100  # of those that come before a task in its convoy
-HISTORIES_READ_MAX = 2  # at a time: on PostgreSQL each is read on a connection of its own
+HISTORIES_READ_MAX = 2  # at a time: on PostgreSQL each is read on a separate connection
 
 StepStateName = Literal["planned", "pending", "running", "completed", "failed", "withdrawn"]
 StepKindName = Literal["step", "compensation", "timer"]
@@ -99,12 +99,12 @@ class StepView(StepFacts, frozen=True, kw_only=True):
 
     Args:
         ordinal: its number in the task, in the order of opening: 1, 2, ...
-        name, key: as the code has it; ``key`` is ``#1``, ``#2``, ... where none was given. ``label`` is both for people,
+        name, key: as the code has it; ``key`` is ``#1``, ``#2``, ... where none was given. ``label`` is both for operators,
             and what verbs like ``answer`` take.
         agent: the Agent that runs it; empty for a timer.
         state: ``planned`` a compensation whose turn has not come; ``pending`` asked for; ``running``; ``completed``;
-            ``failed`` for good; ``withdrawn`` no longer wanted. A word of a newer release stays as it is.
-        attempt: the number of the attempt under way, else of the last or next one; 1 for the first.
+            ``failed`` permanently; ``withdrawn`` no longer wanted. A word of a newer release stays as it is.
+        attempt: the number of the running attempt, else of the last or next one; 1 for the first.
         taken: whether an attempt was ever begun.
         failure_count: attempts that failed since it was last set back; ``lost_count``: those lost with their process.
         in_doubt: whether it may have happened although it has no result.
@@ -114,13 +114,13 @@ class StepView(StepFacts, frozen=True, kw_only=True):
         past: whether it belongs to a life that was undone before the task ran again.
         held_by: name of the process that runs its attempt now; None: none does.
         opened_at: when the code asked for it. ``started_at``: when its last attempt began; None: none did.
-            ``finished_at``: when it got its result, failed for good or was withdrawn.
+            ``finished_at``: when it got its result, failed permanently or was withdrawn.
         not_before: of one that is pending: when it may begin next; of a timer: when it fires.
-        complete_by: until when the attempt under way must end.
-        took_seconds: from opening to end, without the time the task waited for a person; None: it has not ended.
-        waited_seconds: so long the task waited for a person meanwhile.
+        complete_by: until when the running attempt must end.
+        took_seconds: from opening to end, without the time the task waited for an operator; None: it has not ended.
+        waited_seconds: how long the task waited for an operator meanwhile.
         result: as the type that the step declares, if this App has its code, else as plain JSON values; None: it has
-            none, or declares none (``state`` tells).
+            none, or declares none (``state`` says).
         checkpoint: what its attempts kept last by ``attempt.checkpoint``, as plain JSON values; None: nothing.
         failure: why its last attempt has no result; None: nothing failed.
     """
@@ -143,21 +143,21 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
         failure_count: attempts of its steps that failed; ``lost_count``: processes lost with it since its last progress.
         priority: 0 to 9, 9 is first.
         waiting_for: what moves it next, in words; empty: nothing does.
-        reason: why it is undone or waits for a person, in words; empty: neither is so.
+        reason: why it is undone or waits for an operator, in words; empty: neither is so.
         submitted_at, started_at, ended_at: by the store's clock; None: not yet.
-        incarnation: 1, and one more with each time that a person reopened it.
-        paused: whether a person paused it, since ``paused_at``.
+        incarnation: 1, and one more with each time that an operator reopened it.
+        paused: whether an operator paused it, since ``paused_at``.
         snoozed_until: the end of its last snooze, which may be over; None: it has none, or has ended.
         convoy: the key of its convoy, ``place`` and ``sequence`` in it; None: it is in no convoy, or has no number.
         complete_by: its own limit; None: it has none.
-        not_before: when a Scheduler looks at it next; None: only news wakes it, or somebody holds it.
+        not_before: when a Scheduler looks at it next; None: only news wakes it, or a caller holds it.
         held_by: name of the process that drives it, as ``arriero run`` logs it; None: it is free.
-        took_seconds: from submission to end, without the time it waited for a person; None: it has not ended.
-        waited_seconds: so long it waited for a person, in error or paused; a wait that still goes on counts since
+        took_seconds: from submission to end, without the time it waited for an operator; None: it has not ended.
+        waited_seconds: how long it waited for an operator, in error or paused; a wait that still continues counts since
             ``ended_at`` or ``paused_at``, and is not in it.
         output: what the workflow returned, as its type; None: it is not ``processed``, or returns None. As plain JSON
             values where neither the handle nor the App knows the workflow.
-        failure: why it is undone or waits for a person; None: neither is so. See also ``last_failure``.
+        failure: why it is undone or waits for an operator; None: neither is so. See also ``last_failure``.
         steps: in the order of their opening, with compensations and timers.
         open_compensations: labels of steps that are still to be undone, of a task that is being undone or in error.
         nothing_to_undo: labels of completed steps that were left as they are, for they have no compensation.
@@ -200,7 +200,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
 
     @property
     def last_failure(self) -> FailureView | None:
-        """The reason why it is undone or waits for a person; else the last failure of a step; else None."""
+        """The reason why it is undone or waits for an operator; else the last failure of a step; else None."""
         if self.failure is not None:
             return self.failure
         return next((step.failure for step in reversed(self.steps) if step.failure is not None and not step.past), None)
@@ -309,7 +309,7 @@ class _TaskViewBuilder:
         self.code = code
         self.times = times
         self.holders = holders
-        # A wait that still goes on is no part of a view: two views of a task that stands still are equal.
+        # A wait that still continues is not a part of a view: two views of a task that is blocked are equal.
         self.until = self.loaded.task.ended_at or self.loaded.task.paused_at or now
         self.unfit: list[str] = []  # payloads that are not of their types
 

@@ -87,7 +87,7 @@ class Tasks:
         """The tasks submitted last, the newest first.
 
         Args:
-            limit: so many at most, 1 to 10,000. It bounds only this look: a verb acts on all that the filter names.
+            limit: that many at most, 1 to 10,000. It bounds only this look: a verb acts on all that the filter names.
         Raises: InvalidInput - another limit.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= NEWEST_MAX:

@@ -1,4 +1,4 @@
-"""Tokens of the HTTP API, for people and programs that manage them."""
+"""Tokens of the HTTP API, for operators and programs that manage them."""
 
 import secrets
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
     """A token as it stands. The secret in it is kept nowhere.
 
     Attributes:
-        id: the part of the token by which it is named to people.
+        id: the part of the token by which it is named to operators.
         name: signs what its holder does.
         state: ``valid``, ``expired`` or ``revoked``.
         expires_at: None: never.

@@ -13,7 +13,7 @@ from .remote import refuse_local_part
 from .resources import Resource
 from .signature import read_signature
 
-PROBE_COMPLETE_WITHIN = 5.0  # seconds of a probe: a service that is well answers a health check much sooner
+PROBE_COMPLETE_WITHIN = 5.0  # seconds of a probe: a service that is healthy answers a health check much sooner
 PROBE_COMPLETE_WITHIN_MAX = 300.0  # seconds: nobody else probes meanwhile
 
 
@@ -125,10 +125,10 @@ class AgentParts:
     @overload
     def probe(self, /, *, complete_within: Duration = PROBE_COMPLETE_WITHIN) -> Callable[[F], F]: ...
     def probe(self, fn: Any = None, /, *, complete_within: Duration = PROBE_COMPLETE_WITHIN) -> Any:
-        """Declare how arriero asks the service if it is well, while the breaker is open: in place of a real request.
+        """Declare how arriero asks the service if it is healthy, while the breaker is open: in place of a real request.
 
         Decorates a function, async or plain, without parameters; with ``breaker_key`` it gets the name of the part that is
-        asked. If it returns, the service is well. If it raises, it is not. Resources of the Agent can be called in it.
+        asked. If it returns, the service is healthy. If it raises, it is not. Resources of the Agent can be called in it.
 
         Args:
             complete_within: seconds or timedelta after which it is cut off and counts as failed; 5 by default, 300 at most.

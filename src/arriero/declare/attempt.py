@@ -90,13 +90,13 @@ class Attempt:
         return max(0.0, self._handle.remaining_seconds())
 
     async def extend(self, within: Duration) -> float:
-        """Ask for more time: the attempt must have ended ``within`` seconds (or a timedelta) from now. Says that it goes on.
+        """Ask for more time: the attempt must have ended ``within`` seconds (or a timedelta) from now. Says that it continues.
 
         It never shortens the time, and never goes past the step's ``extend_max``. Each call is a commit: call it when a third
         of the time is left, not in a tight loop.
 
         Returns: the seconds that remain; fewer than asked for at ``extend_max``.
-        Raises: AttemptOver - the time had passed, or the attempt is not this process's any more: nothing that it does counts;
+        Raises: AttemptOver - the time had passed, or the attempt is not this process's any longer: nothing that it does counts;
             InvalidInput - no duration.
         """
         await self._handle.extend(check_seconds(within, "extend", at_least=0.001))
@@ -111,7 +111,7 @@ class Attempt:
     async def checkpoint(self, value: Any) -> None:
         """Keep a value for the attempts after this one, which read it as ``checkpointed``. It is durable when this returns.
 
-        Each call replaces the last value. It is no result, and is dropped when a person edits the step's arguments.
+        Each call replaces the last value. It is not a result, and is dropped when an operator edits the step's arguments.
 
         Raises: InvalidInput - no JSON form, or over the limits of payloads; AttemptOver - as ``extend``.
         """
@@ -170,7 +170,7 @@ class Undo(Attempt, Generic[R_co]):
 
     @property
     def outcome(self) -> Literal["completed", "unknown"]:
-        """Says if the step surely happened, or if this is unknown."""
+        """Says if the step definitely happened, or if this is unknown."""
         return self._outcome
 
     @property
@@ -192,9 +192,9 @@ class Undo(Attempt, Generic[R_co]):
 class StepTry:
     """One call of a step's function, and what it has sent so far.
 
-    Clients note each request here that may have an effect, before they send it. They take it back if it surely did not
-    happen. So an error that says "surely did not happen" can be judged by all requests of the try. The function may use
-    several tasks and threads at once; each method is one operation on a dict or a list.
+    Clients note each request here that may have an effect, before they send it. They take it back if it definitely did not
+    happen. So an error that says "definitely did not happen" can be judged by all requests of the try. The function may use
+    several tasks and threads at the same time; each method is one operation on a dict or a list.
     """
 
     __slots__ = ("_claims", "_requests", "attempt", "is_over")
@@ -212,7 +212,7 @@ class StepTry:
         return token
 
     def withdraw_request(self, token: object) -> None:
-        """Take a request back that surely did not happen."""
+        """Take a request back that definitely did not happen."""
         self._requests.pop(token, None)
 
     def find_request(self) -> str | None:
@@ -230,7 +230,7 @@ class StepTry:
         return bool(self._requests) and any(claim is error for claim in self._claims)
 
     def end(self) -> None:
-        """The function has returned, or nobody waits for it any more."""
+        """The function has returned, or nobody waits for it any longer."""
         self.is_over = True
 
 

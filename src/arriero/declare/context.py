@@ -52,7 +52,7 @@ def convoy_state(of: type[T]) -> T | None:
     """State kept for this task's convoy, such as a customer's running total; None if nothing is kept, or there is no convoy.
 
     It is read when the task's turn comes and stays the same until its end, also over crashes: nobody else of the key is at
-    work. A task that a person brought back reads it anew.
+    work. A task that an operator brought back reads it again.
 
     Args:
         of: the type to read it as; what was kept must fit.

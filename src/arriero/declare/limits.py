@@ -18,7 +18,7 @@ class Limit:
 
     Attributes:
         policy: the limit as it stands in the store.
-        key: a function of the step's arguments; each key that it returns has a room of its own. None: all share one.
+        key: a function of the step's arguments; each key that it returns has a separate room. None: all share one.
     """
 
     def __init__(self, policy: LimitPolicy, key: Callable[..., str] | None) -> None:
@@ -33,7 +33,7 @@ class Concurrent(Limit):
         most: from 1 to 1,000,000.
         key: gets the arguments of the step and returns a text, as ``lambda order: order.merchant``. Each key has a room of
             its own, and the keys take turns.
-        name: by which people see it; "concurrent", or "concurrent by key", if it is left out.
+        name: by which operators see it; "concurrent", or "concurrent by key", if it is left out.
     Raises: DefinitionError - a bad argument.
     """
 
@@ -98,7 +98,7 @@ def _choose_name(name: str | None, kind: str, key: object) -> str:
 
 
 def check_limits(agent: str, limits: Sequence[Limit]) -> tuple[Limit, ...]:
-    """Return the limits of an Agent. Raises DefinitionError: one is no limit, or two have the same name."""
+    """Return the limits of an Agent. Raises DefinitionError: one is not a limit, or two have the same name."""
     if isinstance(limits, Limit | str) or not isinstance(limits, Sequence):
         raise DefinitionError(
             f"Agent {agent}: limits is {limits!r}; give a list, as [Concurrent(50), Rate(100, per=1)]"

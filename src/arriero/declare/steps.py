@@ -48,7 +48,7 @@ RETRY_BUDGET = 0.2
 
 
 class StepCall(CallValue[R_co]):
-    """A step with its arguments. Await it in a workflow, or submit it as a task of its own."""
+    """A step with its arguments. Await it in a workflow, or submit it as a separate task."""
 
     __slots__ = ("__weakref__", "_awaited_before", "arguments", "changed", "number", "step")
 
@@ -325,13 +325,13 @@ class Agent(AgentParts):
 
     Args:
         name: 1 to 255 characters.
-        max_in_flight: attempts at once in one process, 10 by default. Of an Agent outside of Python: None bounds nothing but
+        max_in_flight: attempts at a time in one process, 10 by default. Of an Agent outside of Python: None bounds nothing but
             what its programs ask for.
         reserve: how many of these are kept for tasks of priority 8 and 9; a number below 1 is a share, rounded up.
         breaker: when the service counts as down, for all processes; None: never.
         limits: ``Concurrent`` and ``Rate`` limits, which all processes share. They need one commit more for each attempt.
         breaker_key: for a service with parts that fail by themselves. It gets the arguments of the step and returns the name
-            of the part, as ``lambda order: order.bank``; each part has a breaker of its own.
+            of the part, as ``lambda order: order.bank``; each part has a separate breaker.
         retry_budget: which share of the calls of a process may be retries, above 0 and at most 1; others wait. None: no limit.
         adaptive: True, or Adaptive(...): there are fewer places while the service slows down or fails.
         provides: the Agent whose steps this one can do as well. Workflows call that one's steps; arriero chooses.
@@ -434,7 +434,7 @@ class Agent(AgentParts):
             effect_free: leaves no trace, so that an attempt in doubt needs no undo.
             interchangeable: the services of all Agents that provide this step share the idempotency key: they are one service
                 under several addresses. Then a step moves to another of these Agents also between its attempts.
-            run_in: of a plain function: ``"thread"``, or ``"process"`` for a child process of its own, which is killed at
+            run_in: of a plain function: ``"thread"``, or ``"process"`` for a separate child process, which is killed at
                 ``complete_by``. That needs a function at the top of a module that can be imported.
             remote: a program outside of Python carries the step out, so the function has no body. So are all steps of the Agent
                 then; see docs/how-to/agents-in-any-language.md.

@@ -154,12 +154,12 @@ def workflow(
         name: kept in the store; give it when you rename the function.
         complete_within: seconds the whole task may take, counted from submission.
         supervision: attempts and rounds for steps without their own; ``then`` for the task.
-        convoy_policy: what its convoys do when their head fails for good, and when a sequence number is missing.
+        convoy_policy: what its convoys do when their head fails permanently, and when a sequence number is missing.
         share: its weight when the room of a process for tasks is divided between workflows that have due tasks. Workflows
             without a share, and tasks of one step, have one share of weight 1 together. If none has a share, what is due
             goes in one order.
         undo_on_doubt: what the undo does about a step that may have happened and has no compensation. ``continue``: it
-            undoes the rest, and the task is held then, naming that step. ``stop``: it undoes nothing before a person
+            undoes the rest, and the task is held then, naming that step. ``stop``: it undoes nothing before an operator
             has answered that step; for compensations that must not run while a later effect may stand.
     Raises: DefinitionError.
     """

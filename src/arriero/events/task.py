@@ -181,7 +181,7 @@ class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):
     Args:
         request: what the verb carries beside its name, as JSON text (``core.approvals``): another answer is another thing
             to approve.
-        operators: how many must ask for it.
+        ``persons``: how many must ask for it.
     """
 
     verb: str

@@ -383,7 +383,7 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
         arguments: of ``resubmit``: all of them, edited, as JSON text.
         result: of ``answer``, as JSON text; None with ``did_not_happen``.
         within: of ``extend`` and ``snooze``: seconds from now.
-        operators: how many must ask for the same, each in a separate command; with fewer it is kept as an approval.
+        ``persons``: how many must ask for the same, each in a separate command; with fewer it is kept as an approval.
         approved_since: approvals count from this instant on.
     """
 
