@@ -8,6 +8,7 @@ import pytest
 from postgres_servers import database, emptied
 from store_world import submission
 
+from arriero import Agent, App
 from arriero.errors import AppCollision
 from arriero.model.processes import ProcessAbout
 from arriero.store.postgres.store import PostgresStore
@@ -40,3 +41,29 @@ async def test_who_registers_while_another_app_is_registering_waits_and_is_then_
         with pytest.raises(AppCollision, match="App 'travel' and App 'shop'"):
             await second
     await store.close()
+
+
+async def test_threads_join_the_server_that_the_event_loop_was_given_with_its_password() -> None:
+    url = emptied(database())
+    echoes = Agent("echoes")
+
+    @echoes.step
+    async def echo(text: str) -> str:
+        return text
+
+    app = App("threads", agents=[echoes])
+
+    def submit_in_a_transaction(task_id: str) -> str:
+        with psycopg.connect(url) as connection:
+            app.sync.submit(echo(task_id), task_id=task_id, connection=connection)
+        result: str = app.sync.task(task_id).result(PATIENCE)
+        return result
+
+    async with app.running(store=url):
+        threads = [asyncio.to_thread(submit_in_a_transaction, f"t-{number}") for number in range(4)]
+        tasks = [await app.submit(echo("loop"), task_id=f"l-{number}") for number in range(4)]
+        async with asyncio.timeout(PATIENCE):
+            assert await asyncio.gather(*threads) == [f"t-{number}" for number in range(4)]
+            assert [await task.result() for task in tasks] == ["loop"] * 4
+        await asyncio.to_thread(lambda: app.sync.__enter__().__exit__())
+    assert app.session.users == 0
