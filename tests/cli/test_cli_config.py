@@ -1,6 +1,7 @@
 """`arriero config`, and the store that commands find through the settings."""
 
 import base64
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,8 +110,8 @@ def test_a_wrong_file_ends_any_command_with_one_line_and_2(
     refused = call(*command)
     assert (refused.exit_code, refused.stdout) == (2, "")
     (line,) = refused.stderr.splitlines()
-    assert line.startswith("arriero: ")
-    assert part.format(file=file) in line
+    assert line.startswith('{"type":' if "--json" in command else "arriero: ")
+    assert part.format(file=file) in (json.loads(line)["detail"] if "--json" in command else line)
 
 
 def test_an_empty_variable_ends_any_command_with_one_line_and_2(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

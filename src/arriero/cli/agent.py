@@ -59,7 +59,7 @@ class ShownAgent(msgspec.Struct, frozen=True):
     history: tuple[str, ...]
 
 
-agent = build_group("agent", "Look at Agents: whether their services are well, what waits for them; and act on one.")
+agent = build_group("agent", "Show Agents and the health of their services, and act on one.")
 
 
 def _format_cells(view: AgentView) -> tuple[str, ...]:
@@ -75,9 +75,9 @@ for _verb in agents.VERBS:
     add_act(agent, _verb)
 
 
-@agent.command("show", short_help="Show one Agent: its state, why, what waits, and when a call goes next.")
+@agent.command("show", short_help="Show one Agent: its state and why, what waits, and its next call.")
 @click.argument("name", metavar="AGENT")
-@click.option("--app-name", "app", metavar="NAME", help="Only of this App; else of all that have an Agent of the name.")
+@click.option("--app-name", "app", metavar="NAME", help="Only the Agent of this App. By default of all Apps.")
 @store_option
 @json_option
 def show_agent(name: str, app: str | None, store: str | None, as_json: bool) -> None:

@@ -15,14 +15,16 @@ from .output import format_time, print_json, print_table, print_text, truncate
 from .stores import open_store_to_read
 
 
-@click.group(cls=NearMissGroup, short_help="Look at alerts: what needs a person.")
+@click.group(cls=NearMissGroup, short_help="Show alerts, which need an operator.")
 def alert() -> None:
     """Look at alerts: what needs an operator, one by one or by cause."""
 
 
 @alert.command("list", short_help="List open alerts, or their causes.")
 @click.option(
-    "--by-cause", is_flag=True, help="One entry for all open alerts of one cause, with one command for all of them."
+    "--by-cause",
+    is_flag=True,
+    help="Print one entry for all open alerts of one cause, with one command for all their tasks.",
 )
 @click.option("--all", "all_", is_flag=True, help="Include closed alerts.")
 @click.option(
@@ -38,7 +40,7 @@ def alert() -> None:
     metavar="NO",
     type=NUMBER,
     default=0,
-    help="Only alerts after this number: the next page.",
+    help="Only alerts after this number, which is the next page.",
 )
 @store_option
 @json_option

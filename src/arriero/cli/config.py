@@ -23,7 +23,7 @@ class ShownSetting(msgspec.Struct, frozen=True):
 
 
 @click.command(short_help="Print the settings, and where each comes from.")
-@click.option("--all", "is_all", is_flag=True, help="Print the settings that have their defaults, too.")
+@click.option("--all", "is_all", is_flag=True, help="Also print the settings that have their defaults.")
 @store_option
 @json_option
 def config(is_all: bool, store: str | None, as_json: bool) -> None:

@@ -15,16 +15,21 @@ from .options import NUMBER, json_option, print_empty, store_option
 from .output import format_time, print_fields, print_json, print_table, truncate
 from .stores import open_store_to_read
 
-convoy = build_group("convoy", "Look at convoys, the tasks of one key that go one after the other, and act on them.")
+convoy = build_group("convoy", "Show convoys, which order the tasks of a key, and act on one.")
 for _verb in convoys.VERBS:
     add_act(convoy, _verb)
 
 
 # --- looking
 @convoy.command("list", short_help="List the keys that are not idle.")
-@click.option("--state", type=click.Choice(SHOWN), help="Only convoys in this state; else all but those that are idle.")
+@click.option("--state", type=click.Choice(SHOWN), help="Only convoys in this state. By default all that are not idle.")
 @click.option(
-    "--limit", metavar="N", type=click.IntRange(1, 100_000), default=50, show_default=True, help="So many at most."
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1, 100_000),
+    default=50,
+    show_default=True,
+    help="Maximum number of convoys.",
 )
 @click.option("--after", metavar="NO", type=NUMBER, default=0, help="Only convoys after this number.")
 @store_option
@@ -62,7 +67,7 @@ def _format_cells(view: ConvoyView) -> tuple[str, ...]:
     return (str(view.no), view.key, view.state, format_time(view.since), *counts, truncate(view.waiting_for))
 
 
-@convoy.command("show", short_help="Show one key: what it does, what it waits for, and who comes next.")
+@convoy.command("show", short_help="Show one key: its state, what it waits for, and its next tasks.")
 @click.argument("key", metavar="KEY")
 @click.option(
     "--limit",
@@ -70,7 +75,7 @@ def _format_cells(view: ConvoyView) -> tuple[str, ...]:
     type=click.IntRange(1, NAMED_MAX),
     default=NAMED,
     show_default=True,
-    help="Name so many tasks that wait, and that were set aside, at most.",
+    help="Maximum number of waiting tasks, and of tasks set aside, that are named.",
 )
 @store_option
 @json_option

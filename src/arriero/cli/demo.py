@@ -31,19 +31,19 @@ def parse_outage(text: str) -> tuple[str, float]:
     return agent, seconds
 
 
-@click.command(short_help="Run the shop, fail, kill, and balance the books.")
+@click.command(short_help="Run a shop whose services fail, and balance its books.")
 @click.option(
     "--orders",
     metavar="N",
     type=click.IntRange(1),
     default=500,
     show_default=True,
-    help="Orders in the generated ledger.",
+    help="Number of orders in the generated ledger.",
 )
 @click.option(
     "--ledger",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A ledger to read instead, CSV, gzipped or plain.",
+    help="Read this ledger instead, CSV, gzipped or plain.",
 )
 @click.option(
     "--faults",
@@ -56,7 +56,7 @@ def parse_outage(text: str) -> tuple[str, float]:
     "--outage",
     metavar="AGENT:DURATION",
     type=parse_outage,
-    help="Take the service of an Agent down for so long, like payments:20s, once a tenth of the orders has ended.",
+    help="Stop the service of an Agent for a duration, like payments:20s, after a tenth of the orders.",
 )
 @click.option(
     "--processes",
@@ -64,7 +64,7 @@ def parse_outage(text: str) -> tuple[str, float]:
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Worker processes that share the tasks.",
+    help="Number of worker processes that share the tasks.",
 )
 @click.option(
     "--kills",
@@ -72,7 +72,7 @@ def parse_outage(text: str) -> tuple[str, float]:
     type=click.IntRange(0),
     default=2,
     show_default=True,
-    help="SIGKILLs of a worker with work in flight.",
+    help="How often a worker with work in flight is killed by SIGKILL.",
 )
 @click.option(
     "--supervisors",
@@ -80,14 +80,16 @@ def parse_outage(text: str) -> tuple[str, float]:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Processes that supervise instead of the workers; the one that leads is killed 3 times.",
+    help="Number of processes that supervise instead of the workers. The leader is killed 3 times.",
 )
-@click.option("--seed", metavar="N", type=int, default=1, show_default=True, help="Decides the ledger and every fault.")
+@click.option(
+    "--seed", metavar="N", type=int, default=1, show_default=True, help="The seed of the ledger and of every fault."
+)
 @click.option(
     "--break",
     "broken",
     type=click.Choice(["dedup", "refund", "fence", "order"]),
-    help="Break it on purpose: it must be found out.",
+    help="Inject a bug. The demo must detect it and exit with 1.",
 )
 @click.option(
     "--store",
@@ -98,12 +100,12 @@ def parse_outage(text: str) -> tuple[str, float]:
 @click.option(
     "--keep",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A fresh folder in which all is left; a schema stays too.",
+    help="Keep all files in this new folder, and the schema in the database.",
 )
 @click.option(
     "--serve",
     is_flag=True,
-    help="Run the HTTP API beside it, print its address and a token, and go on serving at the end until Ctrl-C.",
+    help="Also serve the HTTP API until Ctrl-C, and print its address and a token.",
 )
 @json_option
 def demo(

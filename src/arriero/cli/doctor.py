@@ -32,9 +32,9 @@ class AppDiagnosis(msgspec.Struct, frozen=True):
 @click.command(short_help="Check the store and its processes for problems.")
 @store_option
 @click.option(
-    "--app", "app", metavar="MODULE:APP", help="The App whose steps are looked at too; else the configured one."
+    "--app", "app", metavar="MODULE:APP", help="The App whose steps are also checked. By default the configured one."
 )
-@click.option("--verbose", is_flag=True, help="List also the checks that found nothing.")
+@click.option("--verbose", is_flag=True, help="Also list the checks that found nothing.")
 @json_option
 def doctor(store: str | None, app: str | None, verbose: bool, as_json: bool) -> None:
     """Check a store: its file or server, its machine, its processes, and the tasks that wait for an operator.

@@ -26,7 +26,7 @@ STORE_VARIABLE = "ARRIERO_STORE"
 NEEDS_TYPES = ("--arguments", "--result")  # checked against the types of an App
 
 
-@click.command("explain", short_help="Say why a task is where it is, and what would move it.")
+@click.command("explain", short_help="Explain why a task is in its state, and which commands are allowed.")
 @click.argument("task_id", metavar="ID")
 @store_option
 @json_option

@@ -41,7 +41,7 @@ _NOT_SHOWN = ("type", "policy")  # the one stands first, the other fills a line;
 
 @click.command(short_help="Print what happened, event by event.")
 @click.argument("task", metavar="[TASK]", required=False)
-@click.option("--raw", is_flag=True, help="Of one task too: every event with all its fields, as of all tasks.")
+@click.option("--raw", is_flag=True, help="Print every event with all its fields, also for one task.")
 @store_option
 @json_option
 def history(task: str | None, raw: bool, store: str | None, as_json: bool) -> None:
@@ -115,7 +115,7 @@ def _format_field(name: str, value: Any) -> str:
 
 @click.command(short_help="Write the whole history as JSON lines.")
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="Accepted as everywhere; an export is JSON lines anyway.")
+@click.option("--json", "as_json", is_flag=True, help="Has no effect: an export always consists of JSON lines.")
 def export(store: str | None, as_json: bool) -> None:
     """Write the whole history to standard output, as JSON lines with a trailer, for `arriero check`.
 
@@ -158,7 +158,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     "--redispatch-per-second",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Also judge the rate at which attempts that expired came back, by the setting redispatch_per_second_max.",
+    help="Also check how many expired attempts returned per second, against the setting redispatch_per_second_max.",
 )
 @json_option
 def check(file: str, redispatch_per_second: int | None, as_json: bool) -> None:

@@ -21,13 +21,30 @@ from .run import StopSignal, log_to_standard_error
 @click.argument("name", metavar="NAME")
 @click.argument("command", metavar="-- COMMAND ...", nargs=-1, required=True)
 @lease_option
-@click.option("--duration", type=parse_duration, default="15s", show_default=True, help="Of the lease.")
-@click.option("--grace", type=parse_duration, default="10s", show_default=True, help="For the program's own end.")
-@click.option("--wait", type=parse_duration, help="Exit with 75 if the lease cannot be had so soon; 0: look once.")
-@click.option("--at-least", type=parse_duration, default="0", help="Keep the lease so long, however soon it ends.")
+@click.option(
+    "--duration", type=parse_duration, default="15s", show_default=True, metavar="DURATION", help="Lease duration."
+)
+@click.option(
+    "--grace",
+    type=parse_duration,
+    default="10s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long to wait after SIGTERM before SIGKILL.",
+)
+@click.option(
+    "--wait", type=parse_duration, metavar="DURATION", help="Give up after this long and exit with 75. 0 tries once."
+)
+@click.option(
+    "--at-least",
+    type=parse_duration,
+    default="0",
+    metavar="DURATION",
+    help="Minimum time to hold the lease, even if the program exits earlier.",
+)
 @click.option("--restart", is_flag=True, help="Contend again when the program has ended.")
 @click.option(
-    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="A file that exists while this leads."
+    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="A file that exists while this process leads."
 )
 def lead(
     name: str,

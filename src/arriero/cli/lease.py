@@ -38,7 +38,7 @@ class ShownLease(msgspec.Struct, frozen=True):
 
 def lease_option(function: F) -> F:
     """Add ``--lease URL``."""
-    text = "Where the lease is kept, if not in the state store: the URL of another store or provider."
+    text = "URL of the store or provider that keeps the lease. By default the state store."
     return click.option("--lease", metavar="URL", help=text)(function)
 
 
@@ -48,9 +48,7 @@ def open_named_lease(name: str, url: str | None) -> Lease:
     return open_lease(chosen, name)
 
 
-lease = build_group(
-    "lease", "Look at leases: who leads, under which term, since when; and take one away from its holder."
-)
+lease = build_group("lease", "Show leases, and take one away from its holder.")
 
 
 @lease.command("list", short_help="List the leases of the store, and who holds them.")
@@ -147,7 +145,7 @@ async def _list_events(store: StateStore, name: str) -> tuple[str, ...]:
 @lease.command("break", short_help="Take a lease away from its holder.")
 @click.argument("name", metavar="NAME")
 @click.option(
-    "--at-once", is_flag=True, help="Let another one lead now, though its holder may still believe that it leads."
+    "--at-once", is_flag=True, help="Let another process lead now, even if the holder still believes that it leads."
 )
 @signature_options("the store's history, and with the lease")
 @lease_option

@@ -62,25 +62,25 @@ class SubmittedLedger(msgspec.Struct, frozen=True):
     set_aside: list[str]
 
 
-@click.group(cls=NearMissGroup, short_help="Submit a file of operations on many keys.")
+@click.group(cls=NearMissGroup, short_help="Submit files of operations on many keys, and show them.")
 def ledger() -> None:
     """Submit a file of operations on many keys, all of them or none, and see what became of such files."""
 
 
 # --- submitting
-@ledger.command(short_help="Submit a file: a task for each operation in it.")
+@ledger.command(short_help="Submit a file, one task for each operation in it.")
 @app_argument
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
 @click.option(
-    "--splitter", metavar="MODULE:FUNCTION", required=True, help="A function from the file's Path to its entries."
+    "--splitter", metavar="MODULE:FUNCTION", required=True, help="The function that turns the file's Path into entries."
 )
-@click.option("--ledger-id", metavar="ID", help="Your name for it; the file's name by default.")
+@click.option("--ledger-id", metavar="ID", help="Name of the ledger. By default the name of the file.")
 @click.option(
     "--bad",
     type=click.Choice(["refuse", "set_aside"]),
     default="refuse",
     show_default=True,
-    help="One bad entry refuses the whole file, or bad entries are left out and told.",
+    help="Whether one bad entry refuses the whole file, or bad entries are left out and reported.",
 )
 @store_option
 @json_option
@@ -212,8 +212,8 @@ def _splitter_error(target: str, count: int, error: Exception) -> InvalidInput:
 
 
 # --- looking
-@ledger.command("list", short_help="Ledgers that are not finished.")
-@click.option("--all", "all_", is_flag=True, help="Also those whose tasks are all let go.")
+@ledger.command("list", short_help="List ledgers that are not finished.")
+@click.option("--all", "all_", is_flag=True, help="Also list finished ledgers.")
 @store_option
 @json_option
 def list_ledgers(all_: bool, store: str | None, as_json: bool) -> None:
@@ -253,7 +253,7 @@ def _format_cells(view: LedgerView) -> tuple[str, ...]:
     )
 
 
-@ledger.command(short_help="What became of a ledger.")
+@ledger.command(short_help="Show one ledger and its tasks.")
 @click.argument("ledger_id", metavar="LEDGER_ID")
 @store_option
 @json_option
@@ -312,7 +312,7 @@ async def _load_view(given: str | None, ledger_id: str) -> LedgerView:
 @ledger.command(short_help="Wait until all tasks of a ledger have ended.")
 @click.argument("ledger_id", metavar="LEDGER_ID")
 @click.option(
-    "--timeout", metavar="DURATION", type=parse_duration, help="Give up after this long and exit with 75; 0 looks once."
+    "--timeout", metavar="DURATION", type=parse_duration, help="Give up after this long and exit with 75. 0 looks once."
 )
 @store_option
 @json_option
@@ -345,7 +345,7 @@ async def _wait(given: str | None, ledger_id: str, timeout: float | None) -> Led
 
 
 # --- discarding
-@ledger.command(short_help="Remove what was written of a ledger that nobody finishes.")
+@ledger.command(short_help="Delete the entries of an unfinished ledger.")
 @click.argument("ledger_id", metavar="LEDGER_ID")
 @signature_options("the store's history")
 @yes_option("Do not ask before it is removed.")

@@ -83,6 +83,13 @@ class ArrieroGroup(NearMissGroup):
             refuse("standard output cannot be written: no space is left; what was written is not complete")
         sys.exit(code if isinstance(code, int) else 0)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                limit = formatter.width - width - 4  # of what stands behind the name
+                formatter.write_dl([(f"{one.name:{width}}", one.get_short_help_str(limit)) for one in group])
+
 
 def _explain_misplaced(group: click.Group, option: str, given: Sequence[str]) -> str:
     """Explain that an option belongs behind the command; empty: that command does not know it either."""
@@ -138,41 +145,23 @@ def _refuse(
 @click.version_option(__version__, prog_name="arriero", message="%(prog)s %(version)s")
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """Coordinate distributed actions as one operation: the whole succeeds or is undone as a whole.
+    """Durable sagas: run operations of several steps to their end, or undo them.
 
-    The state store is --store, else ARRIERO_STORE, else what arriero.toml names, else the App's, else
-    sqlite:///arriero.db in this folder. `arriero config` says which it is, and why.
+    The state store is --store. By default it is ARRIERO_STORE, then that of arriero.toml, then the App's, then
+    sqlite:///arriero.db in this folder. `arriero config` prints which one it is, and why.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
-for command in (
-    run,
-    serve,
-    supervise,
-    submit,
-    task,
-    convoy,
-    agent,
-    lease,
-    lead,
-    schedule,
-    alert,
-    ledger,
-    replies,
-    token,
-    history,
-    export,
-    check,
-    purge,
-    doctor,
-    migrate,
-    store,
-    config,
-    demo,
-    completion,
-):
+GROUPS = {  # of the help, in the order in which a user meets them
+    "Run": (run, serve, supervise, lead),
+    "Tasks": (submit, task, history, replies),
+    "Operate": (doctor, agent, alert, convoy, schedule, ledger, lease),
+    "Store": (migrate, export, check, purge, store),
+    "Set-up": (config, token, demo, completion),
+}
+for command in itertools.chain.from_iterable(GROUPS.values()):
     commands.add_command(command)
 task.add_command(explain_task)
 

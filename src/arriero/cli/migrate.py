@@ -41,8 +41,10 @@ class MigrateScriptOutput(msgspec.Struct, frozen=True):
 
 
 @click.command(short_help="Bring a store's schema to this release's.")
-@click.option("--sql", is_flag=True, help="Print the SQL instead, for somebody else to run, all or nothing.")
-@click.option("--check", "checks", is_flag=True, help="Only say what is missing, and exit with 1 if anything is.")
+@click.option("--sql", is_flag=True, help="Print the SQL, one transaction, for a database administrator to run.")
+@click.option(
+    "--check", "checks", is_flag=True, help="Only print which migrations are missing, and exit with 1 if any is."
+)
 @click.option(
     "--role",
     "grants",

@@ -250,9 +250,9 @@ def parse_instant(text: str) -> datetime:
 
 
 _TYPES: dict[Any, tuple[Any, str, str]] = {  # of options, with what stands for the value, and how it is written
-    float: (parse_duration, "DURATION", "; like 90, 15m, 2h or 1d"),
-    msgspec.Raw: (click.STRING, "JSON", "; - reads it from standard input"),
+    float: (parse_duration, "DURATION", " Write 90, 15m, 2h or 1d."),
+    msgspec.Raw: (click.STRING, "JSON", " - reads it from standard input."),
     int: (int, "N", ""),
-    datetime: (parse_instant, "INSTANT", "; like 2026-11-24T03:00+01:00"),
-    float | datetime: (parse_duration_or_instant, "WHEN", "; like 2h, or 2026-11-20T14:15Z"),
+    datetime: (parse_instant, "INSTANT", " Write 2026-11-24T03:00+01:00."),
+    float | datetime: (parse_duration_or_instant, "WHEN", " Write 2h, or 2026-11-20T14:15Z."),
 }

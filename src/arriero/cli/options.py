@@ -129,15 +129,15 @@ def _refuse_empty_store(context: click.Context, parameter: click.Parameter, valu
 def store_option(function: F) -> F:
     """Add ``--store URL``."""
     text = (
-        "The state store, sqlite:///PATH (four slashes for an absolute path) or postgresql://USER@HOST/DATABASE; else "
-        "ARRIERO_STORE, else arriero.toml, else the App's, else the default. `arriero config` tells which it is."
+        "The state store, sqlite:///PATH (four slashes for an absolute path) or postgresql://USER@HOST/DATABASE. By default "
+        "ARRIERO_STORE, then arriero.toml, then the App's. `arriero config` prints it."
     )
     return click.option("--store", metavar="URL", callback=_refuse_empty_store, help=text)(function)
 
 
 def log_format_option(function: F) -> F:
     """Add ``--log-format FORMAT``."""
-    text = "How the log is written: text, or json with one object a line; else ARRIERO_LOG_FORMAT, else arriero.toml, else text."
+    text = "Format of the log: text, or json for one object a line. By default ARRIERO_LOG_FORMAT, then arriero.toml, then text."
     return click.option("--log-format", metavar="FORMAT", help=text)(function)
 
 
@@ -155,8 +155,10 @@ def signature_options(history: str) -> Option:
     """Add ``--by``, the login name by default, and ``--reason``. ``history``: whose history keeps the reason."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        function = click.option("--reason", metavar="TEXT", required=True, help=f"Why; kept in {history}.")(function)
-        text = "Who asks for it; your login name by default."
+        function = click.option(
+            "--reason", metavar="TEXT", required=True, help=f"The reason, which is kept in {history}."
+        )(function)
+        text = "Your name. By default your login name."
         return click.option("--by", metavar="NAME", callback=_default_to_login_name, help=text)(function)
 
     return add

@@ -55,13 +55,18 @@ class PurgeNamedOutput(msgspec.Struct, frozen=True, omit_defaults=True):
     would_remove: int | msgspec.UnsetType = msgspec.UNSET
 
 
-@click.command(short_help="Remove ended tasks for good, or all that is kept of one task, convoy or ledger.")
-@click.option("--older-than", metavar="DURATION", type=parse_duration, help="Tasks that ended so long ago: 90d, 12h.")
-@click.option("--task", metavar="ID", help="This task, if it has ended.")
+@click.command(short_help="Delete ended tasks, or all data of one task, convoy or ledger.")
 @click.option(
-    "--convoy", metavar="KEY", help="This key with its value and history, and all its tasks, if they have ended."
+    "--older-than",
+    metavar="DURATION",
+    type=parse_duration,
+    help="Delete tasks that ended at least this long ago, like 90d or 12h.",
 )
-@click.option("--ledger", metavar="ID", help="This ledger, and all its tasks, if they have ended.")
+@click.option("--task", metavar="ID", help="Delete this task, if it has ended.")
+@click.option(
+    "--convoy", metavar="KEY", help="Delete this key with its value and history, and all its tasks, if they have ended."
+)
+@click.option("--ledger", metavar="ID", help="Delete this ledger and all its tasks, if they have ended.")
 @click.option(
     "--state",
     "states",
@@ -70,9 +75,14 @@ class PurgeNamedOutput(msgspec.Struct, frozen=True, omit_defaults=True):
     help="Tasks in this state; may be given again. By default processed and compensated; error only when asked for.",
 )
 @click.option(
-    "--batch", metavar="N", type=click.IntRange(1, 10_000), default=BATCH, show_default=True, help="So many at a time."
+    "--batch",
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    default=BATCH,
+    show_default=True,
+    help="Number of tasks per transaction.",
 )
-@click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
 @yes_option("Do not ask before tasks are removed.")
 @store_option
 @json_option

@@ -31,9 +31,11 @@ class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command(short_help="Print the messages of a reply queue.")
 @click.argument("queue", metavar="QUEUE")
-@click.option("--follow", is_flag=True, help="Wait for more, until Ctrl-C.")
-@click.option("--peek", is_flag=True, help="Acknowledge nothing: the next reader gets all of them again.")
-@click.option("--limit", metavar="N", type=click.IntRange(1, 1_000_000), help="End after so many; all by default.")
+@click.option("--follow", is_flag=True, help="Wait for more messages until Ctrl-C.")
+@click.option("--peek", is_flag=True, help="Acknowledge nothing, so that the next reader gets all messages again.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 1_000_000), help="Maximum number of messages. By default all."
+)
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print CloudEvents as JSON, one per line.")
 def replies(queue: str, follow: bool, peek: bool, limit: int | None, store: str | None, as_json: bool) -> None:

@@ -113,20 +113,26 @@ def describe_process(app: App, roles: Iterable[str], agents: list[str] | None) -
 
 TOKEN_FILE = "arriero.token"
 _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("--host", {"metavar": "ADDRESS", "help": "The address to listen on; 127.0.0.1 by default."}),
-    ("--port", {"type": int, "help": "The port to listen on; 0 for one that is free."}),
-    ("--unix-socket", {"metavar": "PATH", "help": "Listen on a Unix socket instead."}),
+    ("--host", {"metavar": "ADDRESS", "help": "The address to listen on. By default 127.0.0.1."}),
+    ("--port", {"type": int, "help": "The port to listen on. 0 takes a free one."}),
+    ("--unix-socket", {"metavar": "PATH", "help": "Listen on this Unix socket."}),
     ("--tls-cert", {"metavar": "FILE", "help": "The certificate chain, in PEM."}),
-    ("--tls-key", {"metavar": "FILE", "help": "Its private key, in PEM."}),
-    ("--behind-proxy", {"metavar": "HEADER", "help": "A proxy authenticates, and names the caller in this header."}),
-    ("--proxy-address", {"metavar": "ADDRESS", "multiple": True, "help": "From where the proxy connects."}),
+    ("--tls-key", {"metavar": "FILE", "help": "The private key of the certificate, in PEM."}),
+    (
+        "--behind-proxy",
+        {"metavar": "HEADER", "help": "Trust a proxy that authenticates callers and names them in this header."},
+    ),
+    ("--proxy-address", {"metavar": "ADDRESS", "multiple": True, "help": "The address from which the proxy connects."}),
     (
         "--proxy-scope",
-        {"metavar": "SCOPE", "multiple": True, "help": "What callers of the proxy may do; read by default."},
+        {"metavar": "SCOPE", "multiple": True, "help": "A scope of all callers of the proxy. By default read."},
     ),
-    ("--proxy-scopes-header", {"metavar": "HEADER", "help": "The header in which the proxy names scopes instead."}),
-    ("--allow-host", {"metavar": "NAME", "multiple": True, "help": "A name by which the server is known."}),
-    ("--allow-origin", {"metavar": "ORIGIN", "multiple": True, "help": "An origin of pages that may use the API."}),
+    (
+        "--proxy-scopes-header",
+        {"metavar": "HEADER", "help": "The header in which the proxy names the scopes of a caller."},
+    ),
+    ("--allow-host", {"metavar": "NAME", "multiple": True, "help": "A host name that clients use for the server."}),
+    ("--allow-origin", {"metavar": "ORIGIN", "multiple": True, "help": "An origin whose web pages may use the API."}),
 )
 _SETTINGS = {
     "proxy_address": "proxy_addresses",
@@ -140,7 +146,7 @@ def http_options(function: F) -> F:
     """Add the options of the HTTP API; ``collect_http_flags`` reads them."""
     for name, about in reversed(_OPTIONS):
         function = click.option(name, **about)(function)
-    text = f"Where the first token is written to, if there is none; ./{TOKEN_FILE} by default."
+    text = f"The file for the first token, if the store has none. By default ./{TOKEN_FILE}."
     return click.option("--token-file", metavar="FILE", help=text)(function)
 
 
@@ -226,8 +232,12 @@ async def _wait_for_end(stop: StopSignal, wait_until_ended: Callable[[], Any]) -
 @click.command(short_help="Run an App until a signal.")
 @app_argument
 @store_option
-@click.option("--roles", metavar="ROLES", help="Some of scheduler,agents,supervisor,http; all but http by default.")
-@click.option("--agents", metavar="NAMES", help="The Agents to host, by name and comma; all by default.")
+@click.option(
+    "--roles",
+    metavar="ROLES",
+    help="The roles of this process: scheduler, agents, supervisor, http. By default all but http.",
+)
+@click.option("--agents", metavar="NAMES", help="Names of the Agents to host, separated by commas. By default all.")
 @log_format_option
 @http_options
 def run(

@@ -41,9 +41,7 @@ class ShownSchedule(msgspec.Struct, frozen=True):
     history: tuple[str, ...]
 
 
-schedule = build_group(
-    "schedule", "Look at schedules: what is submitted when, and why something was not; and act on one."
-)
+schedule = build_group("schedule", "Show schedules and their runs, and act on one.")
 
 
 # --- looking
@@ -68,11 +66,9 @@ def _find_trouble(view: ScheduleView) -> str:
     return "its code does not declare it any more" if view.undeclared_since is not None else ""
 
 
-@schedule.command("show", short_help="Show one schedule: when it is due next and why, its last run, what is wrong.")
+@schedule.command("show", short_help="Show one schedule: its next run and why, its last run, and what is wrong.")
 @click.argument("name", metavar="SCHEDULE")
-@click.option(
-    "--app-name", "app", metavar="NAME", help="Only of this App; else of all that have a schedule of the name."
-)
+@click.option("--app-name", "app", metavar="NAME", help="Only the schedule of this App. By default of all Apps.")
 @store_option
 @json_option
 def show_schedule(name: str, app: str | None, store: str | None, as_json: bool) -> None:
@@ -167,7 +163,7 @@ def _list_commands(row: ScheduleRow, view: ScheduleView) -> list[tuple[str, str]
     "--arguments",
     metavar="JSON",
     default="{}",
-    help="A JSON object, by parameter name; - reads it from standard input.",
+    help="A JSON object with a member for each parameter. - reads it from standard input.",
 )
 @add_options(schedules.ScheduleRequest, without=("name", "workflow", "arguments"))
 @signature_options("the store's history")

@@ -40,12 +40,12 @@ class AssignResult(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens: tuple[TokenLeftBehind, ...] = ()
 
 
-@click.group(cls=NearMissGroup, short_help="What is done to a store as a whole.")
+@click.group(cls=NearMissGroup, short_help="Assign tasks to an App, and start a new epoch after a restore.")
 def store() -> None:
     """Do something to a store as a whole."""
 
 
-@store.command("new-epoch", short_help="Say that a store was restored from a backup.")
+@store.command("new-epoch", short_help="Start a new epoch after the store was restored from a backup.")
 @signature_options("the store's history")
 @store_option
 @json_option
@@ -68,14 +68,20 @@ async def _open_epoch(given: str | None, actor: str, reason: str) -> Epoch:
         return Epoch(opened.url, await opened.new_epoch(actor, reason))
 
 
-@store.command("assign", short_help="Say which App runs tasks that do not say so, or were another App's.")
-@click.option("--to", "name", metavar="NAME", required=True, help="The App that runs them from now on, App(NAME).")
-@click.option("--from", "from_app", metavar="NAME", default="", help="Whose they are; else tasks that do not say so.")
-@click.option("--workflow", metavar="NAME", help="Only tasks of this workflow; step:NAME for tasks of one step.")
-@click.option("--task", "task_ids", metavar="ID", multiple=True, help="Only this task; may be given again.")
-@click.option("--ended", is_flag=True, help="Also tasks that have ended, so that the App undoes them if asked to.")
+@store.command("assign", short_help="Assign tasks to an App.")
+@click.option("--to", "name", metavar="NAME", required=True, help="The App that runs the tasks from now on, App(NAME).")
+@click.option(
+    "--from",
+    "from_app",
+    metavar="NAME",
+    default="",
+    help="The App of the tasks until now. By default tasks without an App.",
+)
+@click.option("--workflow", metavar="NAME", help="Only tasks of this workflow, or step:NAME for tasks of one step.")
+@click.option("--task", "task_ids", metavar="ID", multiple=True, help="Only this task. Can be repeated.")
+@click.option("--ended", is_flag=True, help="Also tasks that have ended, so that the App can undo them.")
 @signature_options("the history of each task")
-@click.option("--dry-run", is_flag=True, help="Only count them.")
+@click.option("--dry-run", is_flag=True, help="Only count the tasks.")
 @yes_option("Do not ask before they are changed.")
 @store_option
 @json_option

@@ -43,11 +43,11 @@ class SubmittedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     "--arguments",
     metavar="JSON",
     default="{}",
-    help="A JSON object, by parameter name; - reads it from standard input.",
+    help="A JSON object with a member for each parameter. - reads it from standard input.",
 )
-@click.option("--task-id", metavar="ID", help="Your business id; the same id again is the same task.")
+@click.option("--task-id", metavar="ID", help="Your business id. The same id again is the same task.")
 @gather_options(SubmissionOptions, "options")
-@click.option("--wait", is_flag=True, help="Wait for the end; exit with 1 when it is not processed.")
+@click.option("--wait", is_flag=True, help="Wait for the end, and exit with 1 if the task is not processed.")
 @store_option
 @json_option
 def submit(

@@ -49,7 +49,7 @@ class SupervisionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command(short_help="Run the Supervisor alone, or one pass of it.")
-@click.option("--once", is_flag=True, help="Make one pass, print what it did, and exit; for cron.")
+@click.option("--once", is_flag=True, help="Make one pass, print what it did, and exit. Use this from cron.")
 @store_option
 @log_format_option
 @json_option

@@ -88,9 +88,9 @@ class TaskPage(msgspec.Struct, frozen=True):
     type=click.IntRange(0, 100_000),
     default=50,
     show_default=True,
-    help="So many at most; 0: all.",
+    help="Maximum number of tasks. 0 lists all.",
 )
-@click.option("--before", metavar="NO", type=NUMBER, help="Only tasks before this number: the next page.")
+@click.option("--before", metavar="NO", type=NUMBER, help="Only tasks before this number, which is the next page.")
 @click.option("--after", metavar="NO", type=NUMBER, help="Only tasks after this number, in the order of submission.")
 @store_option
 @json_option
@@ -205,7 +205,7 @@ LABEL_WIDTH = 17
 @click.group(cls=NearMissGroup, invoke_without_command=True)
 @click.pass_context
 def task(context: click.Context) -> None:
-    """Look at tasks, and act on them."""
+    """Show tasks, and act on them."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -213,7 +213,7 @@ def task(context: click.Context) -> None:
 @task.command("show", short_help="Show one task.")
 @click.argument("task_id", metavar="ID")
 @click.option(
-    "--policy", "with_policy", is_flag=True, help="Show also the policies, and how often each step may be called."
+    "--policy", "with_policy", is_flag=True, help="Also show the policies, and how often each step may be called."
 )
 @store_option
 @json_option

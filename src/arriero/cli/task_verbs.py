@@ -276,13 +276,13 @@ def _print_what_waits(request: TaskVerbRequest, done: ManyDone) -> None:
 _SHARED_OPTIONS: tuple[Option, ...] = (
     gather_options(TaskSelector, "which"),
     signature_options("the task's history"),
-    click.option("--dry-run", is_flag=True, help="Only say what would be done, and what would be refused."),
+    click.option("--dry-run", is_flag=True, help="Only print what would be done, and what would be refused."),
     yes_option("Do not ask before many tasks are changed."),
     store_option,
     json_option,
 )
 _APP: Option = click.option(
-    "--app", metavar="MODULE:APP", help="The App whose types check the JSON; else the configured one."
+    "--app", metavar="MODULE:APP", help="The App whose types check the JSON. By default the configured one."
 )
 _TASK_ID: Option = click.argument("task_id", metavar="[ID]", required=False)
 _STEP: list[Option] = [
@@ -290,7 +290,7 @@ _STEP: list[Option] = [
     click.option(
         "--at-step",
         metavar="STEP",
-        help="The same as STEP; it names the step where a filter stands for the ID.",
+        help="The same as STEP. Use it with a filter in place of the ID.",
     ),
 ]
 

@@ -19,21 +19,43 @@ from .stores import load_store_configuration, open_client
 SCOPES = f"{', '.join(Scope)}, agent:NAME, replies:QUEUE, agent:* or replies:*"
 
 
-token = build_group("token", "Manage the tokens of the HTTP API: who may do what, and until when.")
+token = build_group("token", "Manage the tokens of the HTTP API.")
 
 
 @token.command("create", short_help="Create a token. Its secret is shown once.")
 @click.argument("name", metavar="NAME")
-@click.option("--scope", "scopes", metavar="SCOPE", multiple=True, required=True, help=f"{SCOPES}; may be repeated.")
 @click.option(
-    "--app-name", "apps", metavar="NAME", multiple=True, help="Restrict it to tasks of this App; may be repeated."
+    "--scope",
+    "scopes",
+    metavar="SCOPE",
+    multiple=True,
+    required=True,
+    help=f"A scope of the token: {SCOPES}. Can be repeated.",
 )
-@click.option("--workflow", "workflows", metavar="NAME", multiple=True, help="And to this workflow; may be repeated.")
 @click.option(
-    "--open-tasks-max", metavar="N", type=int, help="Tasks of its holder that may be open; any number by default."
+    "--app-name",
+    "apps",
+    metavar="NAME",
+    multiple=True,
+    help="Restrict the token to tasks of this App. Can be repeated.",
 )
-@click.option("--expires-in", metavar="DURATION", type=parse_duration, help="Like 90d, 12h; never by default.")
-@click.option("--by", metavar="NAME", help="Who creates it; your login name by default.")
+@click.option(
+    "--workflow",
+    "workflows",
+    metavar="NAME",
+    multiple=True,
+    help="Restrict the token to tasks of this workflow. Can be repeated.",
+)
+@click.option(
+    "--open-tasks-max", metavar="N", type=int, help="Maximum number of open tasks of its holder. By default any number."
+)
+@click.option(
+    "--expires-in",
+    metavar="DURATION",
+    type=parse_duration,
+    help="How long the token is valid, like 90d or 12h. By default it never expires.",
+)
+@click.option("--by", metavar="NAME", help="Your name. By default your login name.")
 @store_option
 @json_option
 def create_token(

@@ -37,15 +37,15 @@ class SubmissionOptions(msgspec.Struct, frozen=True, kw_only=True):
         None
     )
     end_of_sequence: Annotated[bool, msgspec.Meta(description="Nothing comes after it in its convoy.")] = False
-    priority: Annotated[int, msgspec.Meta(description="0 to 9; 9 first; each step is a head start of 10 minutes.")] = (
-        PRIORITY_DEFAULT
-    )
+    priority: Annotated[
+        int, msgspec.Meta(description="Priority, 0 to 9. 9 comes first, and each step is a head start of 10 minutes.")
+    ] = PRIORITY_DEFAULT
     delay: Annotated[float, msgspec.Meta(description="Seconds before it may start.", extra={"metavar": "SECONDS"})] = (
         0.0
     )
     reply_to: Annotated[
         str | None,
-        msgspec.Meta(description="A reply queue that is told what becomes of it.", extra={"metavar": "QUEUE"}),
+        msgspec.Meta(description="The reply queue that receives its status messages.", extra={"metavar": "QUEUE"}),
     ] = None
 
 

@@ -44,14 +44,14 @@ class ResubmitArguments(VerbArguments, frozen=True, kw_only=True):
     arguments: Annotated[
         Json,
         msgspec.Meta(
-            description="Of one task: send the failed step these from now on, by parameter name; those not named stay. Of a task"
-            " that was undone, or has no steps: the workflow's."
+            description="New arguments of the failed step, as a JSON object. Parameters that it does not name keep their values. If the"
+            " task was undone or has no steps, they are those of the workflow."
         ),
     ] = msgspec.UNSET
     step: Annotated[
         str | None,
         msgspec.Meta(
-            description="Whose arguments are edited, where several steps failed: its label or number.",
+            description="Label or number of the step whose arguments are edited. Needed if several steps failed.",
             extra={"option": "--at-step", "metavar": "STEP"},
         ),
     ] = None
@@ -65,7 +65,7 @@ class ResubmitArguments(VerbArguments, frozen=True, kw_only=True):
 class ExtendArguments(VerbArguments, frozen=True, kw_only=True):
     """The new limit of a task, in seconds from now."""
 
-    within: Annotated[float, msgspec.Meta(description="The new limit, from now.", extra={"option": "--within"})]
+    within: Annotated[float, msgspec.Meta(description="The new limit, counted from now.", extra={"option": "--within"})]
 
     def check(self, name: Callable[[str], str] = str) -> None:
         check_seconds(self.within, name("within"), at_least=0.001)
@@ -82,9 +82,7 @@ class AnswerArguments(VerbArguments, frozen=True, kw_only=True):
         ),
     ]
     result: Annotated[Json, msgspec.Meta(description="The result of the step.")] = msgspec.UNSET
-    did_not_happen: Annotated[
-        bool, msgspec.Meta(description="The step is in doubt, and you know that it did not happen.")
-    ] = False
+    did_not_happen: Annotated[bool, msgspec.Meta(description="Record that the step in doubt did not happen.")] = False
 
     def check(self, name: Callable[[str], str] = str) -> None:
         if self.result is not msgspec.UNSET and self.did_not_happen:
@@ -96,7 +94,7 @@ class SnoozeArguments(VerbArguments, frozen=True, kw_only=True):
     """The time before which nothing begins, in seconds from now."""
 
     delay: Annotated[
-        float, msgspec.Meta(description="How long nothing new begins, from now.", extra={"option": "--delay"})
+        float, msgspec.Meta(description="How long nothing new begins, counted from now.", extra={"option": "--delay"})
     ]
 
     def check(self, name: Callable[[str], str] = str) -> None:

@@ -21,8 +21,10 @@ class AgentListAnswer(msgspec.Struct, frozen=True):
 class AgentVerbRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A verb on an Agent."""
 
-    target: Annotated[str, say("Only this part of its service.")] = ""
-    app: Annotated[str | None, say_app_name("Its App; needed only if several Apps have an Agent of the name.")] = None
+    target: Annotated[str, say("Only this target of its service.")] = ""
+    app: Annotated[
+        str | None, say_app_name("The App of the Agent. Needed if several Apps have an Agent of this name.")
+    ] = None
 
 
 class AgentVerbAnswer(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ class SkipRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_field
 
     seen: Annotated[
         str | int | None,
-        say("The task in error, or the first missing number, as you saw it: no other is skipped.", "WHAT"),
+        say("The task in error, or the first missing number, that you have seen. No other is skipped.", "WHAT"),
     ] = None
 
 
@@ -33,14 +33,16 @@ class SetRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_fields
     """The policy of the key: ``wait``, ``skip`` or ``park``. What is left out stays; null: the workflow's holds again."""
 
     head: Annotated[
-        str | msgspec.UnsetType | None, say("When its head is in error.", words=OPTION_WORDS, null=WORKFLOW)
+        str | msgspec.UnsetType | None,
+        say("What happens if the head of the key is in error.", words=OPTION_WORDS, null=WORKFLOW),
     ] = msgspec.UNSET
     gap: Annotated[
-        str | msgspec.UnsetType | None, say("When a number has not come in time.", words=OPTION_WORDS, null=WORKFLOW)
+        str | msgspec.UnsetType | None,
+        say("What happens if a number does not arrive in time.", words=OPTION_WORDS, null=WORKFLOW),
     ] = msgspec.UNSET
-    gap_within: Annotated[float | msgspec.UnsetType | None, say("How long a number is waited for.", null=WORKFLOW)] = (
-        msgspec.UNSET
-    )
+    gap_within: Annotated[
+        float | msgspec.UnsetType | None, say("How long the key waits for a missing number.", null=WORKFLOW)
+    ] = msgspec.UNSET
 
 
 class MoveToHeadRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,31 +29,37 @@ class ScheduleListAnswer(msgspec.Struct, frozen=True):
 class ScheduleFilter(msgspec.Struct, frozen=True):
     """Filter of the list of schedules."""
 
-    app: Annotated[str | None, say_app_name("Only of this App; else of all.")] = None
+    app: Annotated[str | None, say_app_name("Only schedules of this App. By default of all Apps.")] = None
 
 
 class ScheduleRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A schedule that no code declares, of this server's App. One of cron, every and at is given; durations are seconds."""
 
     name: Annotated[str, say("Unique in the App.")]
-    workflow: Annotated[str, say("What is submitted, as for a task.")]
+    workflow: Annotated[str, say("The workflow that is submitted.")]
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    cron: Annotated[str | None, say("Minute, hour, day of month, month, day of week, like '0 3 * * *'.", "LINE")] = None
-    timezone: Annotated[
-        str | None, say("Where the line's times of day are meant, like Europe/Madrid; else UTC.", "ZONE")
+    cron: Annotated[
+        str | None, say("Cron line: minute, hour, day of month, month, day of week, like '0 3 * * *'.", "LINE")
     ] = None
-    every: Annotated[float | None, say("The period.")] = None
-    at: Annotated[datetime | None, say("Once, at this instant with a time zone.")] = None
+    timezone: Annotated[str | None, say("Time zone of the cron line, like Europe/Madrid. By default UTC.", "ZONE")] = (
+        None
+    )
+    every: Annotated[float | None, say("The period between two runs.")] = None
+    at: Annotated[datetime | None, say("Run once, at this instant with a time zone.")] = None
     overlap: Annotated[str, say(f"While the last run is open: {join_overlaps()}.", "WORD")] = "skip"
-    catch_up: Annotated[float | None, say("Run missed instants up to this long ago. Default: only the latest.")] = None
-    jitter: Annotated[float, say("Runs may be so late on purpose.")] = 0.0
-    priority: Annotated[int, say("Of its tasks, 0 to 9; 9 first.")] = 5
+    catch_up: Annotated[float | None, say("Run missed instants up to this long ago. By default only the latest.")] = (
+        None
+    )
+    jitter: Annotated[float, say("Maximum random delay added to each run.")] = 0.0
+    priority: Annotated[int, say("Priority of its tasks, 0 to 9. 9 comes first.")] = 5
 
 
 class ScheduleVerbRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A verb on a schedule."""
 
-    app: Annotated[str | None, say_app_name("Its App; needed only if several Apps have a schedule of the name.")] = None
+    app: Annotated[
+        str | None, say_app_name("The App of the schedule. Needed if several Apps have a schedule of this name.")
+    ] = None
 
 
 class BackfillRequest(ScheduleVerbRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
