@@ -207,6 +207,10 @@ class LeaseRefused(InvalidInput):
     """The provider of a lease does not take the name, the duration or the credentials: change them."""
 
 
+class LeaseAccessDenied(LeaseRefused):
+    """The provider of a lease refuses the credentials, or they lack a right: change them."""
+
+
 class LeadershipLost(ArrieroError):
     """The lease is another's by now, or can no longer be trusted: stop to act as the leader."""
 

@@ -4,7 +4,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from cli_calls import APP, Call, arriero, json_lines
+
+from arriero import StoreError
+from arriero.store.sqlite.store import SqliteStore
 
 TRAVEL = "from shopfront import app\nfrom arriero import App\napp = App('travel', agents=app.agents, workflows=app.workflows)\n"
 
@@ -118,3 +122,29 @@ def test_a_list_tells_the_app_beside_the_workflow_only_where_there_are_several(s
     again = sold("submit", APP, "fulfil", "--arguments", '{"order":{"id":"x"}}', "--task-id", "new")
     assert (again.exit_code, again.stdout) == (3, "")
     assert "task 'new' exists with another App" in again.stderr
+
+
+def test_an_app_that_the_store_does_not_know_is_refused_and_no_rename_is_recorded(sold: Call) -> None:
+    asked = ("store", "assign", "--from", "shopfrnt", "--to", "boutique", "--reason", "a new name", "--yes")
+    for more in ((), ("--dry-run",)):
+        refused = sold(*asked, *more)
+        assert (refused.exit_code, refused.stdout) == (4, "")
+        assert "there is no App 'shopfrnt' in the store" in refused.stderr
+        assert refused.stderr.endswith("; Apps of its latest tasks: 'shopfront'\n")
+    assert "app.renamed" not in sold("export").stdout
+
+
+def test_a_rename_may_be_asked_for_again_also_when_a_crash_came_before_it_was_recorded(
+    sold: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def crash(*_: object) -> None:
+        raise StoreError("the process died here")
+
+    asked = ("store", "assign", "--from", "shopfront", "--to", "boutique", "--reason", "a new name", "--yes", "--ended")
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteStore, "rename_app", crash)
+        assert sold(*asked).exit_code == 5
+    assert set(apps(sold).values()) == {"boutique"}
+    for _ in range(2):
+        assert sold(*asked).stdout == "0 tasks are of App 'boutique'\n"
+    assert sold("export").stdout.count('"app.renamed"') == 2

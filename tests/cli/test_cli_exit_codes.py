@@ -47,6 +47,8 @@ def test_a_class_of_errors_has_the_code_of_its_kind() -> None:
         errors.StoreError: 5,
         errors.SchemaOutdated: 5,
         errors.LeaseUnavailable: 5,
+        errors.LeaseAccessDenied: 3,
+        errors.LeaseRefused: 2,
         errors.InvalidInput: 2,
         errors.DefinitionError: 2,
     }

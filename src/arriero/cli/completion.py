@@ -13,8 +13,12 @@ VARIABLE = "_ARRIERO_COMPLETE"  # by which click knows that a shell asks
 def completion(context: click.Context, shell: str) -> None:
     """Print the script that lets bash, zsh or fish complete commands and options.
 
-    For bash, put `eval "$(arriero completion bash)"` into ~/.bashrc; for zsh the same with zsh into ~/.zshrc. For fish, run
-    `arriero completion fish > ~/.config/fish/completions/arriero.fish`.
+    bash 4.4 or later: put `eval "$(arriero completion bash)"` into ~/.bashrc. macOS has bash 3.2, which cannot complete: install
+    a later one, or use zsh.
+
+    zsh: put `autoload -Uz compinit && compinit` into ~/.zshrc, and behind it `eval "$(arriero completion zsh)"`.
+
+    fish: run `arriero completion fish > ~/.config/fish/completions/arriero.fish`.
     """
     made = get_completion_class(shell)
     assert made is not None

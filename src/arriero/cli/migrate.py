@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import InvalidInput
 from ..operations.problems import ExitCode
-from ..store import schema_of
+from ..store import existing_store, schema_of
 from ..store.migrate import RIGHTS, Grant, Schema, SchemaState
 from ..text.escaping import one_line
 from .options import json_option, store_option
@@ -64,9 +64,12 @@ def migrate(sql: bool, checks: bool, grants: tuple[tuple[str, str], ...], store:
     """
     if checks and (sql or grants):
         raise InvalidInput("--check only looks: leave out --sql and --role")
-    schema = schema_of(refuse_memory_store(load_store_configuration(store).store))
+    url = refuse_memory_store(load_store_configuration(store).store)
+    schema = schema_of(url)
     wanted = [Grant(*grant) for grant in grants]
     if checks:
+        if url.startswith("sqlite:"):
+            existing_store(url)  # a wrong path must not look like a missing migration
         _check(schema, as_json)
     elif sql:
         text = schema.script(wanted)

@@ -8,13 +8,17 @@ import msgspec
 
 from ..core.lease import read_process_about
 from ..core.tokens import list_left_behind
-from ..errors import InvalidInput, NotAllowed, UnknownTask
+from ..errors import InvalidInput, NotAllowed, UnknownName, UnknownTask
+from ..events import read_events_to_show
+from ..events.store import AppRenamed
+from ..events.task import TaskAssigned
 from ..explain.doctor_server import format_replacement
 from ..model import NOT_SAID, LedgerRow, LedgerState, TaskRow, TaskState
 from ..model.answers import Refusal
 from ..model.commands import AssignApp
 from ..model.tokens import Reach
 from ..payloads import codec
+from ..store.engine.batch import STORE_STREAM
 from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
 from . import task_verbs
@@ -94,12 +98,13 @@ async def assign(
 ) -> Assigned:
     """Give tasks to an App, each in its own history; run again, it continues with what is left.
 
-    Raises: InvalidInput - a bad name, or the App whose tasks are taken is running; StoreError.
+    Raises: InvalidInput - a bad name, or the App whose tasks are taken is running; UnknownName - there is no such App; StoreError.
     """
     who, why = task_verbs.check_signature(by, reason)
     _refuse_bad(asked)
     store = session.store
     await _refuse_running(store, asked)
+    await _refuse_unknown(store, asked)
     if not dry_run:
         await _let_ledgers_go(store)
     done: Counter[str] = Counter()
@@ -170,6 +175,49 @@ async def _refuse_running(store: StateStore, asked: Assignment) -> None:
         raise NotAllowed(
             f"App {asked.from_app!r} runs in process {', '.join(map(str, alive))}: stop it first, or its tasks are its own"
         )
+
+
+async def _refuse_unknown(store: StateStore, asked: Assignment) -> None:
+    """Refuse a rename of an App that the store does not know: a typing error must not be recorded as one.
+
+    An assignment that a crash has ended before its rename was recorded is known by the tasks that it has moved.
+    """
+    if not asked.is_rename or await _knows_app(store, asked.from_app) or await _has_moved_tasks(store, asked):
+        return
+    known = sorted(
+        {task.app for task in await store.list_tasks(TaskFilter(), after=0, newest_first=True, limit=PAGE)} - {NOT_SAID}
+    )
+    remedy = f"; Apps of its latest tasks: {', '.join(map(repr, known))}" if known else ""
+    raise UnknownName(f"there is no App {asked.from_app!r} in the store {store.url}{remedy}")
+
+
+async def _knows_app(store: StateStore, app: str) -> bool:
+    """Return True if a task, a process, a schedule, a token or an earlier rename names an App."""
+    if await store.list_tasks(TaskFilter(app=app), after=0, limit=1):
+        return True
+    _, processes = await store.known_processes()
+    named = [read_process_about(process).app for process in processes]
+    named += [row.app for row in await store.list_schedules()]
+    named += [one for row in await store.list_tokens() for one in row.apps]
+    if app in named:
+        return True
+    async for row in store.history(STORE_STREAM):
+        if any(
+            isinstance(event, AppRenamed) and app in (event.app, event.from_app) for event in read_events_to_show(row)
+        ):
+            return True
+    return False
+
+
+async def _has_moved_tasks(store: StateStore, asked: Assignment) -> bool:
+    for task in await store.list_tasks(TaskFilter(app=asked.app), after=0, newest_first=True, limit=PAGE):
+        async for row in store.history(task.task_no):
+            if any(
+                isinstance(event, TaskAssigned) and event.from_app == asked.from_app
+                for event in read_events_to_show(row)
+            ):
+                return True
+    return False
 
 
 async def _load_named(store: StateStore, asked: Assignment) -> list[TaskRow]:

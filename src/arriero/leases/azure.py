@@ -27,7 +27,15 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable, NotAllowed, describe_install
+from ..errors import (
+    ArrieroError,
+    InvalidInput,
+    LeaseAccessDenied,
+    LeaseRefused,
+    LeaseUnavailable,
+    NotAllowed,
+    describe_install,
+)
 from .azure_rules import (
     ACCOUNT_KEY,
     CONNECTION_STRING,
@@ -115,7 +123,7 @@ class AzureBlobLease(Lease):
                 read_timeout=REQUEST_SECONDS_MAX,
             )
         except (TypeError, ValueError) as error:  # such as a token over http
-            raise LeaseRefused(f"{self.url}: Azure's client does not take the credential: {error}") from error
+            raise LeaseAccessDenied(f"{self.url}: Azure's client does not take the credential: {error}") from error
         return AzureBlobConnection(service, credential, self._container.container, self.name, f"{self.url}/{self.name}")
 
 
@@ -264,7 +272,7 @@ class AzureBlobConnection(LeaseConnection):
     def _build_error(self, answer: AzureAnswer, status: int, code: str) -> ArrieroError:
         said = f"{self._place}: Azure answered {status} {code}".rstrip()
         if answer is AzureAnswer.DENIED:
-            return LeaseRefused(
+            return LeaseAccessDenied(
                 f"{said}: check that the credentials ({CONNECTION_STRING}, {ACCOUNT_KEY}, {SAS_TOKEN} or credential=) are those"
                 " of this account, have not expired, and may read, write and create blobs; else create the container yourself"
             )

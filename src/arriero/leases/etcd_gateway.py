@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..errors import LeaseRefused, LeaseUnavailable, describe_install
+from ..errors import LeaseAccessDenied, LeaseRefused, LeaseUnavailable, describe_install
 
 try:
     import httpx2
@@ -165,7 +165,7 @@ class EtcdGateway:
         except EtcdRefusal as refusal:
             if "not enabled" in str(refusal):  # etcd's own clients continue without a token, too
                 return
-            raise LeaseRefused(f"etcd refused the login of user {user!r}: {refusal}") from None
+            raise LeaseAccessDenied(f"etcd refused the login of user {user!r}: {refusal}") from None
         self._token = answer.token
 
     async def _ask(self, path: str, body: dict[str, Any], answer: type[T], seconds: float) -> T:
@@ -222,4 +222,7 @@ def is_token_old(refusal: EtcdRefusal) -> bool:
 
 def build_error(refusal: EtcdRefusal) -> Exception:
     """Build LeaseRefused for what an operator must change. What the caller of a request understands stays as it is."""
-    return refusal if refusal.code in (NOT_FOUND, FAILED_PRECONDITION) else LeaseRefused(f"etcd refused it: {refusal}")
+    if refusal.code in (NOT_FOUND, FAILED_PRECONDITION):
+        return refusal
+    kind = LeaseAccessDenied if refusal.code in (PERMISSION_DENIED, UNAUTHENTICATED) else LeaseRefused
+    return kind(f"etcd refused it: {refusal}")

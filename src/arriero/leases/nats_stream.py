@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable, describe_install
+from ..errors import ArrieroError, InvalidInput, LeaseAccessDenied, LeaseRefused, LeaseUnavailable, describe_install
 
 try:
     from nats.aio.client import Client
@@ -147,7 +147,7 @@ class NatsStream:
         if isinstance(error, AuthorizationError) or re.search(
             "authoriz|authent|permissions violation", told, re.IGNORECASE
         ):
-            return LeaseRefused(
+            return LeaseAccessDenied(
                 f"{self._place}: NATS refuses this user: {told}; check {CREDENTIALS}, and that the user may publish to"
                 f" $JS.API.> and $KV.{self._bucket}.> and subscribe to _INBOX.> and $KV.{self._bucket}.>"
             )

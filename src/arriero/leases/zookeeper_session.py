@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..errors import LeaseRefused, LeaseUnavailable, describe_install
+from ..errors import LeaseAccessDenied, LeaseRefused, LeaseUnavailable, describe_install
 
 try:
     from kazoo.client import KazooClient
@@ -124,7 +124,7 @@ class ZooKeeperSession:
                     self._state_changed.clear()  # what has changed since the look above comes after this
                     await self._state_changed.wait()
         if self._client.client_state == KeeperState.AUTH_FAILED:
-            raise LeaseRefused(f"ZooKeeper at {self._hosts} refused the credentials")
+            raise LeaseAccessDenied(f"ZooKeeper at {self._hosts} refused the credentials")
         if not self.is_connected:
             raise LeaseUnavailable(f"ZooKeeper at {self._hosts} could not be reached within {seconds:.3g} s")
 
@@ -192,7 +192,7 @@ class ZooKeeperSession:
     def _translate(self, error: Exception) -> LeaseRefused | LeaseUnavailable:
         what = type(error).__name__
         if isinstance(error, NoAuthError | InvalidACLError | AuthFailedError):
-            return LeaseRefused(
+            return LeaseAccessDenied(
                 f"ZooKeeper at {self._hosts} refused it ({what}): the credentials have no right to the nodes"
             )
         return LeaseUnavailable(f"ZooKeeper at {self._hosts}: {what}")
