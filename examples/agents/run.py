@@ -29,7 +29,7 @@ from examples.agents.shop import app, fulfil  # noqa: E402
 KILL_EVERY_SECONDS = 1.5
 GRAMS_MAX = 30_000  # shipping refuses heavier parcels, so that their charges are undone
 SECONDS_MAX = 600.0
-ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
+ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.HELD)
 STRIPS_TYPES_FROM = (22, 18)  # the first Node that runs TypeScript as it is
 
 

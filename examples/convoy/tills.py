@@ -30,7 +30,7 @@ def book(till: str, number: int, article: str, pence: int) -> None:
     booked.append((till, number))
 
 
-# A receipt in error parks its till: whatever comes after it would be added to a total that nobody can vouch for.
+# A receipt held parks its till: whatever comes after it would be added to a total that nobody can vouch for.
 @workflow(convoy_policy=ConvoyPolicy(head="park", gap="wait", gap_within=3600))
 async def receipt(till: str, number: int, article: str, pence: int) -> int:
     """Book a receipt. Returns: what is in the drawer after it, in pence."""

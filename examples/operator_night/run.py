@@ -76,9 +76,9 @@ async def a_card_is_refused(night: Night) -> None:
         await task.result(timeout=PATIENCE)
         expect(False, "order 1001 was processed with an expired card")
     except TaskFailed as failed:
-        expect((failed.state, failed.code) == ("error", "card_expired"), f"order 1001 failed as {failed!r}")
+        expect((failed.state, failed.code) == ("held", "card_expired"), f"order 1001 failed as {failed!r}")
     await night.next_alert("1001", "open")
-    expect("1001" in await night.type("task list --state error"), "the order is not listed")
+    expect("1001" in await night.type("task list --state held"), "the order is not listed")
     explained = await night.type("task explain 1001")
     expect("card has expired" in explained and "resubmit" in explained, "the explanation lacks reason or remedy")
     says("The customer gave another card. Only the charge is done again, under a new key.")
@@ -114,7 +114,7 @@ async def a_refund_fails(night: Night) -> None:
         await task.result(timeout=PATIENCE)
         expect(False, "order 1003 ended well although its refund failed")
     except TaskFailed as failed:
-        expect(failed.state == "error", f"order 1003 is {failed.state} although its refund failed")
+        expect(failed.state == "held", f"order 1003 is {failed.state} although its refund failed")
         expect(set(failed.open_compensations) == {"charge", "reserve"}, f"still open: {failed.open_compensations}")
     await night.next_alert("1003", "open")
     explained = await night.type("task explain 1003")
@@ -143,7 +143,7 @@ async def the_morning(night: Night) -> None:
     for id_, seen in kinds.items():
         print(f"{id_}: {', '.join(seen)}")
     expect(kinds["1001"][-1] == "completed", f"the front was told {kinds['1001']} of order 1001")
-    expect(kinds["1003"][-3:] == ["needs_attention", "failed", "compensated"], f"it was told {kinds['1003']} of 1003")
+    expect(kinds["1003"][-3:] == ["held", "failed", "compensated"], f"it was told {kinds['1003']} of 1003")
     history = night.folder / "history.jsonl"
     history.write_text(await night.type("export", quiet=True))
     await night.type(f"check {history}")

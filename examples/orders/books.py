@@ -135,7 +135,7 @@ def _of_order(order: Order, state: str | None, tallies: Tallies) -> list[Discrep
         case "processed":
             whole = whole_effect(order)
             found = [_of_operation("processed", tallies[each], each, whole.get(each)) for each in OPERATIONS]
-        case "compensated" | "error":
+        case "compensated" | "held":
             found = [_of_operation(state, tallies[each], each, None) for each in OPERATIONS]
         case None:
             found = ["never became a task"]
@@ -150,11 +150,10 @@ def _of_operation(state: str, tally: Tally, operation: Operation, expected: int 
     count = 0 if expected is None else 1
     if (tally.net_count, tally.net_amount) == (count, expected or 0):
         return None
-    held = {"processed": "processed", "compensated": "compensated", "error": "held in error"}[state]
     wanted = "none" if expected is None else f"one of {in_units(expected, operation.unit)}"
     done = f"{tally.done_count} of {in_units(tally.done_amount, operation.unit)} in all"
     undone = f"{tally.undone_count} {operation.undo} of {in_units(tally.undone_amount, operation.unit)}"
-    return f"{held}, but {operation.name}: {done}, less {undone}, where there should be {wanted}"
+    return f"{state}, but {operation.name}: {done}, less {undone}, where there should be {wanted}"
 
 
 def _line(

@@ -387,8 +387,8 @@ def _summary(plan: Plan, course: Course, fired: dict[str, int] | None) -> Summar
         planned, fired = planned | {LEADER_KILLED}, {**(fired or {}), LEADER_KILLED: election.kills}
     if history is not None:
         problems.append(history)
-    if plan.outage is not None and (in_error := books.states.get("error", 0)):
-        problems.append(f"{in_error} orders ended in error, which an outage should not cause")
+    if plan.outage is not None and (held := books.states.get("held", 0)):
+        problems.append(f"{held} orders are held, which an outage should not cause")
     return Summary(
         orders=plan.orders,
         set_aside=plan.ledger.set_aside,

@@ -60,7 +60,7 @@ def as_figures(summary: Summary) -> dict[str, object]:
     return {
         "ok": summary.is_success,
         "orders": summary.orders,
-        **{state: books.states.get(state, 0) for state in ("processed", "compensated", "error")},
+        **{state: books.states.get(state, 0) for state in ("processed", "compensated", "held")},
         "set_aside": [asdict(line) for line in summary.set_aside],
         "seconds": round(summary.seconds, 1),
         "steps": counts.steps_done,
@@ -122,7 +122,7 @@ def _words(summary: Summary) -> Iterator[Text]:
     yield from _more(len(summary.set_aside), "lines set aside")
     passed = summary.turns.set_aside
     yield from (
-        Text(f"order {id_}: set aside in error, its customer's later orders went on") for id_ in passed[:LISTED_MAX]
+        Text(f"order {id_}: set aside and held, its customer's later orders went on") for id_ in passed[:LISTED_MAX]
     )
     yield from _more(len(passed), "orders set aside")
     for found in (summary.books.discrepancies, summary.turns.discrepancies):
@@ -161,7 +161,7 @@ def _facts(summary: Summary) -> Text:
     by = f" by {summary.processes} processes" if summary.processes > 1 else ""
     return Text(
         f"{summary.orders:,} orders: {states.get('processed', 0):,} processed, {states.get('compensated', 0):,}"
-        f" compensated, {states.get('error', 0):,} in error; {len(summary.set_aside):,} lines set aside\n"
+        f" compensated, {states.get('held', 0):,} held; {len(summary.set_aside):,} lines set aside\n"
         f"{counts.steps_done:,} steps in {summary.seconds:.1f} seconds{by}, {counts.retries:,} retries,"
         f" {counts.undos:,} undos, {summary.kills} of {summary.kills_planned} kills\n"
         f"faults fired: {fired}\n"

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from .progress import Counts
 
-STATES = ("pending", "processing", "compensating", "processed", "compensated", "error")
+STATES = ("pending", "processing", "compensating", "processed", "compensated", "held")
 SECONDS_BETWEEN_LINES = 2.0
 RATE_WINDOW_SECONDS = 3.0
 

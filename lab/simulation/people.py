@@ -53,9 +53,9 @@ class People:
             numbers = sorted(self._world.store.tasks)
             if not numbers or not self._world.faults.strikes("operator", self.random):
                 continue
-            in_error = [no for no in numbers if self._world.store.tasks[no].state is TaskState.ERROR]
-            if in_error and self.random.random() < 0.5:
-                await self.ask(self.random.choice(in_error), self.random.choice(MENDING))
+            held = [no for no in numbers if self._world.store.tasks[no].state is TaskState.HELD]
+            if held and self.random.random() < 0.5:
+                await self.ask(self.random.choice(held), self.random.choice(MENDING))
             else:
                 await self.ask(self.random.choice(numbers), self.random.choice(VERBS))
 
@@ -198,7 +198,7 @@ class People:
         published = {task_id: self._kinds(task_no) for task_id, task_no in before.items()}
         violations = {task_id: self._world.books_of(task_no) for task_id, task_no in before.items()}
         which = Purge(
-            states=(TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR),
+            states=(TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.HELD),
             ended_before=later(store.now(), -PURGE_AFTER_SECONDS),
         )
         await store.purge(which, actor="janitor", limit=3)

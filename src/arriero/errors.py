@@ -27,7 +27,7 @@ ArrieroError
 ├── OutcomeUnknown         a commit's answer was lost: ask again under the same task_id
 ├── TaskFailed             the task has no output
 │   ├── TaskCompensated    it was undone
-│   └── TaskHeld           it ended in error and waits for an operator
+│   └── TaskHeld           it is held and waits for an operator
 ├── StepError              raised in steps
 │   ├── InDoubt            it may have happened
 │   ├── Transient          definitely did not happen; try again
@@ -370,4 +370,4 @@ class TaskCompensated(TaskFailed):
 
 
 class TaskHeld(TaskFailed):
-    """The task ended in error and waits for an operator."""
+    """The task is held and waits for an operator."""

@@ -24,7 +24,7 @@ Process = subprocess.Popen[str]
 ENDS = {  # by the state of a task: what its submitter was told
     "processed": [["received", "started", "completed"]],
     "compensated": [["received", "started", "failed", "compensated"]],
-    "error": [["received", "started", *failed, "needs_attention"] for failed in ([], ["failed"])],
+    "held": [["received", "started", *failed, "held"] for failed in ([], ["failed"])],
 }
 
 

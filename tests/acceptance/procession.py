@@ -4,7 +4,7 @@
     python procession.py work FOLDER [LEASE]       run the App until every task has ended, then end; LEASE: seconds
 
 ``work`` writes the name of each task that ends to its standard output. The state store is FOLDER/store.db, the book is
-FOLDER/steps.db. A task in error does not stop its key: it is set aside.
+FOLDER/steps.db. A held task does not stop its key: it is set aside.
 """
 
 import asyncio

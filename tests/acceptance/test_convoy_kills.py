@@ -50,7 +50,7 @@ async def held_in_order(store: StateStore, book: Path) -> set[str]:
     for task in sorted(await store.list_tasks(limit=100_000), key=lambda task: task.place or 0):
         key, _, number = task.task_id.rpartition("-")
         numbers.setdefault(key, []).append(int(number))
-        if task.state == "error":
+        if task.state == "held":
             assert '"code":"lost"' in (task.failure or ""), task
             held.add(task.task_id)
         else:

@@ -2,8 +2,10 @@
 
 import importlib.util
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
@@ -65,9 +67,12 @@ async def test_the_store_runs_on_with_every_task_and_its_history_stays_clean(fol
     async with app:
         counted = {(one.app, one.agent): one.total.calls for one in (await app.metrics()).agents}
     assert counted[app.name, "payments"] > 0  # also of tasks that name no App
-    assert states["bug"] == "error"
+    assert states["bug"] == "held"
     assert states["stuck"] == "compensated"
     assert len(states) == 18
+    with closing(sqlite3.connect(folder / "store.db")) as connection:
+        rows = dict(connection.execute("SELECT task_id, state FROM arriero_task"))
+    assert rows == {task_id: "error" if state == "held" else state for task_id, state in states.items()}
 
     with (folder / "now.jsonl").open("w") as file:
         subprocess.run([sys.executable, "-m", "arriero", "export"], stdout=file, check=True)

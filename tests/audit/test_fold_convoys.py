@@ -390,7 +390,7 @@ def test_a_convoy_whose_tasks_were_removed_in_part_is_not_convicted(limit: int) 
         road = await happens()
         for alert in await road.store.take_alerts(100, 60.0):
             assert await road.store.settle_alert(alert.no, alert.attempts, ("log",), None, "")
-        states = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
+        states = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.HELD)
         purged = await road.store.purge(Purge(states=states, ended_before=Instant(road.at)), actor="p1", limit=limit)
         assert purged.count == limit
         await road.place("order-7")

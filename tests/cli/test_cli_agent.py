@@ -60,7 +60,7 @@ def test_a_person_sees_who_is_down_and_closes_it_once_it_is_well(down: Call, sho
     assert doctor.exit_code == 1
     assert "CARE  Agent payments gets no calls since" in doctor.output
     assert "gets no calls since" in " ".join(down("task", "explain", "a").output.split())
-    assert down("task", "list", "--state", "error", "--json").output == ""
+    assert down("task", "list", "--state", "held", "--json").output == ""
     (shop / "refuses").unlink()
     closed = down("agent", "close", "payments", *WHY)
     assert closed.output == "Agent payments of App bank gets calls as always\n"

@@ -58,7 +58,7 @@ def test_the_next_page_begins_behind_the_last_number_and_closed_alerts_are_liste
 
 
 def test_a_store_without_alerts_says_so_and_options_that_do_not_fit_are_refused(call: Call, sold: Call) -> None:
-    call("task", "resubmit", "--state", "error", "--by", "ana", "--reason", "a test", "--yes")
+    call("task", "resubmit", "--state", "held", "--by", "ana", "--reason", "a test", "--yes")
     for options in ((), ("--by-cause",)):
         none = call("alert", "list", *options)
         assert (none.stdout, none.stderr.startswith("No open alerts")) == ("", True)

@@ -22,7 +22,7 @@ WHY = ("--by", "ana", "--reason", "asked by telephone")
 def keyed(call: Call) -> Call:
     """The command line on a store with a key that is stopped, one at a gap, one under way, and one that is idle.
 
-    customer-7: order-11 in error, order-12 and order-13 behind it. lane 4: sequence 1 done, 3 and 6 there. dozing: two that
+    customer-7: order-11 held, order-12 and order-13 behind it. lane 4: sequence 1 done, 3 and 6 there. dozing: two that
     sleep. done: one that has ended.
     """
     from shopfront import Order, app, fulfil, held, later
@@ -86,7 +86,7 @@ def test_the_list_names_all_keys_that_are_not_idle(keyed: Call) -> None:
     columns, *lines = listed.stdout.splitlines()
     assert columns.split("  ")[0].startswith("no")
     assert [line.split()[1] for line in lines] == ["customer-7", "lane", "dozing"]
-    assert lines[0].endswith("task order-11, which is in error: resubmit it, or `arriero convoy skip customer-7`")
+    assert lines[0].endswith("task order-11, which is held: resubmit it, or `arriero convoy skip customer-7`")
     assert "sequence 2, which has not come; if it does not by " in lines[1]
     assert lines[2].endswith("task doze-1, whose turn it is")
 
@@ -107,7 +107,7 @@ def test_the_board_of_a_key_tells_what_it_waits_for_and_who_comes_next(keyed: Ca
     found = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
     assert found["convoy"] == "customer-7 (number 1), ordered by place"
     assert (found["state"], found["head"], found["next"]) == ("stopped", "order-11", "order-12, order-13")
-    assert found["waits for"].startswith("task order-11, which is in error")
+    assert found["waits for"].startswith("task order-11, which is held")
     assert found["since"].endswith("Z")
     assert found["policy"] == "head wait; gap wait; gap within 3600 s"
     assert "missing" not in found
@@ -182,7 +182,7 @@ def test_a_release_tells_what_the_key_goes_on_with_or_still_waits_for(keyed: Cal
     park = "convoy 'customer-7' is parked; nothing more begins until `arriero convoy release customer-7`"
     assert told(keyed, "park", "customer-7") == park
     assert told(keyed, "release", "customer-7") == (
-        "convoy 'customer-7' is released; it still waits for task order-11, which is in error: resubmit it, or"
+        "convoy 'customer-7' is released; it still waits for task order-11, which is held: resubmit it, or"
         " `arriero convoy skip customer-7`"
     )
     told(keyed, "park", "customer-7")
@@ -261,7 +261,7 @@ def test_a_task_shows_its_convoy_its_place_and_what_it_waits_for(keyed: Call) ->
     assert "convoy:          'customer-7', place 3: its turn has not come\n" in shown
     assert (
         "waits for:       its turn in convoy 'customer-7', behind 2 others; the convoy stands still on task order-11,"
-        " which is in error\n"
+        " which is held\n"
     ) in shown
     one = json.loads(keyed("task", "show", "lane-3", "--json").stdout)
     assert (one["convoy"], one["place"], one["sequence"], one["turn"]) == ("lane 4", 1, 3, "waiting")
@@ -273,7 +273,7 @@ def test_a_task_explains_what_it_waits_for_in_its_convoy(keyed: Call) -> None:
     waiting = keyed("task", "explain", "order-12").stdout
     assert (
         "- it waits for its turn in convoy 'customer-7', behind 1 other; the convoy stands still on task order-11, which is"
-        " in error; it has place 2\n"
+        " held; it has place 2\n"
     ) in waiting
     assert "only news of a step would wake it" not in waiting
     stopped = keyed("task", "explain", "order-11").stdout
@@ -319,14 +319,14 @@ def test_the_doctor_finds_keys_that_stand_still(keyed: Call) -> None:
 
     ((says, remedy),) = care().items()
     assert says.startswith(
-        "1 convoy stands still on a task in error, with 2 tasks waiting; the first is 'customer-7' since"
+        "1 convoy stands still on a held task, with 2 tasks waiting; the first is 'customer-7' since"
     )
     assert remedy.startswith("arriero convoy list --state stopped; fix that task, or set it aside with")
     told(keyed, "set", "lane 4", "--gap-within", "0")
     told(keyed, "park", "dozing")
     told(keyed, "park", "done")
     assert [line.split(" still ")[1].split(",")[0] for line in care()] == [
-        "on a task in error",
+        "on a held task",
         "until a person releases it",
         "for a number that has not come in time",
     ]

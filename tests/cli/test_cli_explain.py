@@ -30,7 +30,7 @@ def test_a_task_that_failed_to_be_undone_names_what_is_open_and_both_ways_out(so
     told = sold("task", "explain", "unrefundable")
     assert (told.exit_code, told.stderr) == (0, "")
     lines = told.stdout.splitlines()
-    assert lines[0].startswith("task unrefundable (number 3) of workflow fulfil: error, submitted ")
+    assert lines[0].startswith("task unrefundable (number 3) of workflow fulfil: held, submitted ")
     assert "- the undo of charge failed (permanent: the bank says no [closed])" in lines
     assert commands_of(told.stdout) == [
         "arriero task resubmit unrefundable --reason TEXT",
@@ -61,7 +61,7 @@ def test_a_reason_of_two_lines_is_one_line_here(sold: Call) -> None:
 
 def test_as_json_it_is_one_value_with_times_and_words_for_programs(sold: Call) -> None:
     found = explained(sold, "unrefundable")
-    assert [reason["kind"] for reason in found["reasons"]][:2] == ["error", "open_compensation"]
+    assert [reason["kind"] for reason in found["reasons"]][:2] == ["held", "open_compensation"]
     assert found["reasons"][0]["since"].startswith("20")
     assert {move["verb"] for move in found["verbs"]} == {"resubmit", "answer", "compensate"}
     assert [move["verb"] for move in found["verbs"] if "refused" in move] == ["compensate"]

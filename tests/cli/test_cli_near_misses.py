@@ -28,7 +28,7 @@ def refusal(call: Call, *words: str) -> str:
         ("list", "`arriero task list` is it"),
         ("tasks", "`arriero task list` is it"),
         ("retry 1001 --reason x", "`arriero task resubmit 1001 --reason x` is it"),
-        ("cancel --state error", "`arriero task cancel --state error` is it"),
+        ("cancel --state held", "`arriero task cancel --state held` is it"),
         ("status", "`arriero doctor` is it"),
         ("status 1001", "`arriero task show 1001` is it"),
         ("version", "`arriero --version` is it"),

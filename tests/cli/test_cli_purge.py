@@ -55,14 +55,14 @@ def test_what_ended_well_long_ago_is_removed_with_its_history(aged: Call, shop: 
 
 
 def test_errors_are_removed_only_when_asked_for(aged: Call) -> None:
-    (done,) = json_lines(aged("purge", "--older-than", "8d", "--state", "error", "--yes", "--json").stdout)
-    assert (done["states"], done["removed"]) == (["error"], 2)
+    (done,) = json_lines(aged("purge", "--older-than", "8d", "--state", "held", "--yes", "--json").stdout)
+    assert (done["states"], done["removed"]) == (["held"], 2)
     assert ids(aged) == [*OLD, "later"]
 
 
 def test_small_batches_remove_all_the_same(aged: Call) -> None:
-    done = aged("purge", "--older-than", "8d", "--batch", "1", "--yes", "--state", "processed", "--state", "error")
-    assert done.stdout.startswith("removed 4 tasks (processed, error; ")
+    done = aged("purge", "--older-than", "8d", "--batch", "1", "--yes", "--state", "processed", "--state", "held")
+    assert done.stdout.startswith("removed 4 tasks (processed, held; ")
     assert ids(aged) == ["compensated", "later"]
 
 
@@ -138,13 +138,13 @@ def test_tasks_with_messages_that_nobody_acknowledged_stay(aged: Call, shop: Pat
         ([], "give one of --older-than, --task, --convoy and --ledger", 2),
         (["--task", "a", "--convoy", "b"], "give one of --older-than, --task, --convoy and --ledger", 2),
         (["--older-than", "8d", "--ledger", "b"], "give one of --older-than, --task, --convoy and --ledger", 2),
-        (["--task", "a", "--state", "error", "--yes"], "--state goes with --older-than", 2),
+        (["--task", "a", "--state", "held", "--yes"], "--state goes with --older-than", 2),
         (["--task", "a"], "nobody can be asked here; add --yes", 2),
         (["--task", "a", "--yes", "--store", "sqlite:///missing.db"], "there is no such file", 5),
         (["--older-than", "soon"], "'soon' is no duration", 2),
         (
             ["--older-than", "8d", "--state", "pending"],
-            "'pending' is not one of 'processed', 'compensated', 'error'",
+            "'pending' is not one of 'processed', 'compensated', 'held'",
             2,
         ),
         (["--older-than", "8d", "--batch", "0"], "0 is not in the range", 2),

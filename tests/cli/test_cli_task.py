@@ -30,7 +30,7 @@ def test_list_shows_the_newest_first(sold: Call) -> None:
 
 
 def test_list_filters_by_state_and_workflow(sold: Call) -> None:
-    assert ids(sold("task", "list", "--json", "--state", "error").stdout) == ["buggy", "unrefundable"]
+    assert ids(sold("task", "list", "--json", "--state", "held").stdout) == ["buggy", "unrefundable"]
     assert ids(sold("task", "list", "--json", "--workflow", "step:charge").stdout) == ["step"]
     assert sold("task", "list", "--json", "--workflow", "nothing").stdout == ""
 
@@ -41,7 +41,7 @@ def test_list_says_how_many_more_there_are_and_goes_on_before_a_number(sold: Cal
     assert first.stderr == "arriero: and 2 more; --limit 0 shows all, --before 3 the next\n"
     rest = sold("task", "list", "--json", "--limit", "4", "--before", "3")
     assert (ids(rest.stdout), rest.stderr) == (["compensated", "processed"], "")
-    of_error = sold("task", "list", "--json", "--limit", "1", "--state", "error")
+    of_error = sold("task", "list", "--json", "--limit", "1", "--state", "held")
     assert of_error.stderr == "arriero: and 1 more; --limit 0 shows all, --before 4 the next\n"
 
 
@@ -100,7 +100,7 @@ def test_show_tells_steps_attempts_and_the_policy_with_its_product(sold: Call) -
 
 def test_show_tells_what_is_still_to_be_undone_and_who_must_act(sold: Call) -> None:
     shown = json.loads(sold("task", "show", "unrefundable", "--json").stdout)
-    assert (shown["state"], shown["waiting_for"]) == ("error", "a person")
+    assert (shown["state"], shown["waiting_for"]) == ("held", "a person")
     assert shown["open_compensations"] == ["charge"]
     assert "still to undo:   charge\n" in sold("task", "show", "unrefundable").stdout
     charge, reserve, refund = shown["steps"]
@@ -166,5 +166,5 @@ def test_list_does_not_count_the_time_that_a_task_waited_for_a_person(
         return past.Elapsed(2.1, 10_800.0)
 
     monkeypatch.setattr(past.TaskPast, "measure_task", measure_task)
-    lines = sold("task", "list", "--state", "error").stdout.splitlines()
+    lines = sold("task", "list", "--state", "held").stdout.splitlines()
     assert all("2.1 s" in line for line in lines[1:])

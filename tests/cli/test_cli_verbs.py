@@ -73,10 +73,10 @@ def history(call: Call) -> str:
         (["resubmit", "compensated"], "pending", False),
         (["compensate", "processed"], "compensating", False),
         (["cancel", "later"], "compensating", False),
-        (["extend", "h1", "--within", "2d"], "error", False),
+        (["extend", "h1", "--within", "2d"], "held", False),
         (["pause", "later"], "processing", True),
-        (["answer", "doubtful", "transfer", "--did-not-happen"], "error", False),
-        (["answer", "unrefundable", "undo:charge"], "error", False),
+        (["answer", "doubtful", "transfer", "--did-not-happen"], "held", False),
+        (["answer", "unrefundable", "undo:charge"], "held", False),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -153,7 +153,7 @@ def test_a_dry_run_changes_nothing(troubled: Call) -> None:
     before = history(troubled)
     told = troubled("task", "resubmit", "h1", *WHY, "--dry-run")
     assert told.stdout.startswith("resubmit would be accepted; task h1 is error; it waits for a person; out of stock")
-    many = troubled("task", "resubmit", "--state", "error", *WHY, "--dry-run")
+    many = troubled("task", "resubmit", "--state", "held", *WHY, "--dry-run")
     assert many.stdout.splitlines()[0] == "would resubmit h1"
     assert history(troubled) == before
 
@@ -161,7 +161,7 @@ def test_a_dry_run_changes_nothing(troubled: Call) -> None:
 def test_a_verb_says_that_nothing_runs(troubled: Call, shop: Path) -> None:
     note = f"arriero: note: no Scheduler is alive on the store sqlite:///{shop}/arriero.db"
     assert troubled("task", "resubmit", "h1", *WHY).stderr.startswith(note)
-    assert note in troubled("task", "resubmit", "--state", "error", *WHY, "--yes").stderr
+    assert note in troubled("task", "resubmit", "--state", "held", *WHY, "--yes").stderr
 
 
 def test_a_verb_says_nothing_of_that_when_something_runs(troubled: Call, start: Callable[..., Run]) -> None:
@@ -212,7 +212,7 @@ def test_a_result_given_by_hand_ends_the_task(troubled: Call) -> None:
     assert "step transfer: result: Expected `str`, got `int`" in troubled(*asked, "5").stderr
     done = troubled(*asked, '"paid by hand"')
     assert done.exit_code == 0
-    assert "it stays in error until `arriero task resubmit doubtful` goes on from there" in done.stderr
+    assert "it stays held until `arriero task resubmit doubtful` goes on from there" in done.stderr
     assert troubled("task", "resubmit", "doubtful", *WHY).exit_code == 0
     assert finished("doubtful") == "paid by hand"
 
@@ -252,7 +252,7 @@ def test_many_are_changed_only_with_yes_where_nobody_can_be_asked(troubled: Call
 
 
 def test_what_is_refused_of_many_is_listed_with_its_reason(troubled: Call) -> None:
-    asked = ("task", "compensate", "--state", "error", "--text", "STOCK", *WHY, "--yes")
+    asked = ("task", "compensate", "--state", "held", "--text", "STOCK", *WHY, "--yes")
     for more, word in (("--dry-run", "would be refused"), ("--yes", "refused")):
         done = troubled(*asked, more)
         assert done.exit_code == 1
@@ -276,7 +276,7 @@ def test_a_filter_that_names_nothing_is_one_line_and_an_exit_code(troubled: Call
     ("options", "named"),
     [
         (["--workflow", "wired"], ["doubtful"]),
-        (["--agent", "payments", "--state", "error"], ["doubtful", "unrefundable"]),
+        (["--agent", "payments", "--state", "held"], ["doubtful", "unrefundable"]),
         (["--step", "transfer"], ["doubtful"]),
         (["--older-than", "0", "--workflow", "later"], ["later"]),
         (["--older-than", "1d"], []),
@@ -316,7 +316,7 @@ def test_a_dry_run_names_only_tasks_that_allow_the_verb(troubled: Call) -> None:
 
 
 def test_what_is_refused_of_many_is_not_counted_when_a_person_is_asked(troubled: Call, shop: Path) -> None:
-    terminal = Terminal(shop, "task", "compensate", "--state", "error", "--text", "STOCK", *WHY)
+    terminal = Terminal(shop, "task", "compensate", "--state", "held", "--text", "STOCK", *WHY)
     terminal.until("compensate 3 tasks, refused for 2? [y/N] ")
     terminal.type("y")
     code, output, _ = terminal.ended()
@@ -338,11 +338,11 @@ def test_a_verb_that_no_task_of_the_filter_allows_is_one_line_and_an_exit_code(t
 
 
 def test_many_are_answered_alike(troubled: Call) -> None:
-    asked = ("task", "answer", "--state", "error", "--step", "reserve", "--at-step", "reserve", *WHY, "--yes")
+    asked = ("task", "answer", "--state", "held", "--step", "reserve", "--at-step", "reserve", *WHY, "--yes")
     done = troubled(*asked, "--app", APP, "--result", "null")
     assert done.exit_code == 1  # of what is being undone the step can no longer be answered
     assert "accepted for 4 of 5 tasks, refused for 1" in done.stdout
-    assert "note: 4 tasks in error until `arriero task resubmit` goes on from there" in done.stderr
+    assert "note: 4 held tasks until `arriero task resubmit` goes on from there" in done.stderr
 
 
 def test_on_a_terminal_a_person_is_asked_with_the_count(troubled: Call, shop: Path) -> None:
@@ -370,7 +370,7 @@ def test_what_fits_the_filter_only_after_a_person_was_asked_is_left_alone(troubl
 
 
 def test_what_no_longer_fits_the_filter_once_a_person_has_answered_is_left_alone(troubled: Call, shop: Path) -> None:
-    terminal = Terminal(shop, "task", "compensate", "--workflow", "held", "--state", "error", *WHY)
+    terminal = Terminal(shop, "task", "compensate", "--workflow", "held", "--state", "held", *WHY)
     terminal.until("compensate 3 tasks? [y/N] ")
     assert troubled("task", "resubmit", "h2", *WHY).exit_code == 0
     terminal.type("y")
@@ -400,7 +400,7 @@ def test_a_long_change_shows_its_progress_on_a_terminal(monkeypatch: pytest.Monk
     ("arguments", "part", "code"),
     [
         (["resubmit", *WHY], "resubmit what? Give the ID of a task, or say what many have in common", 2),
-        (["pause", "h1", "--state", "error", *WHY], "both the ID 'h1' and a filter (--state error) are given", 2),
+        (["pause", "h1", "--state", "held", *WHY], "both the ID 'h1' and a filter (--state held) are given", 2),
         (["answer", "h1", "charge", "--step", "charge", *WHY], "a step of one task is named by --at-step", 2),
         (["pause", "h1"], "Missing option '--reason'", 2),
         (["pause", "h1", "--reason", " "], "reason is ' '", 2),
@@ -439,7 +439,7 @@ def test_a_long_change_shows_its_progress_on_a_terminal(monkeypatch: pytest.Monk
             2,
         ),
         (["resubmit", "h1", *WHY, "--at-step", "reserve"], "give both, or none", 2),
-        (["resubmit", "--state", "error", *WHY, "--arguments", "{}"], "of one task at a time", 2),
+        (["resubmit", "--state", "held", *WHY, "--arguments", "{}"], "of one task at a time", 2),
         (["resubmit", "h1", *WHY, "--app", APP, "--arguments", "[]"], "must be a JSON object", 2),
         (["resubmit", "h1", *WHY, "--app", APP, "--arguments", "{}"], "by parameter name, at least one", 2),
         (["resubmit", "h1", *WHY, "--app", APP, "--arguments", '{"oder": 1}'], "unknown field `oder`", 2),

@@ -49,14 +49,14 @@ async def test_tasks_that_one_deploy_holds_are_one_message_and_are_resubmitted_a
         alerts = await app.session.store.alerts(limit=100)
         assert sorted(alert.task_id for alert in alerts) == sorted(task.id for task in tasks)  # each has its own
         (grouped,) = [
-            one for one in await diagnose_tasks(app.session.store, []) if one.about == "error" and one.level != "care"
+            one for one in await diagnose_tasks(app.session.store, []) if one.about == "held" and one.level != "care"
         ]
         assert grouped.says.startswith(f"{TASKS} tasks of fulfil held by one cause: bug [bug]")
-        assert "arriero task resubmit --state error --workflow fulfil --code bug" in grouped.remedy
+        assert "arriero task resubmit --state held --workflow fulfil --code bug" in grouped.remedy
         found = await app.alert_causes()
         (cause,) = found.causes
         assert (found.complete, cause.workflow, cause.cause, cause.count) == (True, "fulfil", "bug", TASKS)
-        assert cause.command == "arriero task resubmit --state error --workflow fulfil --code bug"
+        assert cause.command == "arriero task resubmit --state held --workflow fulfil --code bug"
         assert (cause.first_at, cause.last_at) == (
             as_datetime(alerts[0].opened_at),
             as_datetime(alerts[-1].opened_at),
@@ -65,7 +65,7 @@ async def test_tasks_that_one_deploy_holds_are_one_message_and_are_resubmitted_a
 
     again = App("shop", agents=[stock], workflows=[mended], store=store)
     async with again.running():
-        await again.tasks(state="error", workflow="fulfil", code="bug").resubmit(by="ana", reason="mended")
+        await again.tasks(state="held", workflow="fulfil", code="bug").resubmit(by="ana", reason="mended")
         for task in tasks:
             assert await again.task(task.id).result(timeout=60) == task.id
         assert (await again.alert_causes()).causes == ()

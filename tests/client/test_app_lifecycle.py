@@ -209,7 +209,7 @@ async def test_how_a_failed_task_ended_is_told_to_who_waits_elsewhere(machine: M
         task = await client.submit(buggy())
         with pytest.raises(TaskFailed, match="ZeroDivisionError: a bug") as failed:
             await within(task.result())
-        assert (failed.value.state, failed.value.code, failed.value.task_id) == ("error", "bug", task.id)
+        assert (failed.value.state, failed.value.code, failed.value.task_id) == ("held", "bug", task.id)
         assert (await task.view()).waiting_for == "a person"
 
 

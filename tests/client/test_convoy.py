@@ -168,10 +168,10 @@ async def test_a_key_that_stands_still_on_an_error_names_the_task_and_both_ways_
         handle = await stopped(app, desk, "b")
         view = await handle.view()
         assert (view.state, view.open_task, view.next_tasks) == ("stopped", "o-1", ("o-2",))
-        assert view.waiting_for == "task o-1, which is in error: resubmit it, or `arriero convoy skip k`"
+        assert view.waiting_for == "task o-1, which is held: resubmit it, or `arriero convoy skip k`"
         assert view.since == (await app.task("o-1").view()).ended_at
         assert (await app.task("o-1").view()).waiting_for == "a person, and convoy 'k' stands still until then"
-        assert "the convoy stands still on task o-1, which is in error" in (await app.task("o-2").view()).waiting_for
+        assert "the convoy stands still on task o-1, which is held" in (await app.task("o-2").view()).waiting_for
         desk.bad.clear()
         await app.task("o-1").resubmit(**WHO)
         await within(app.task("o-2").result())
@@ -312,14 +312,14 @@ async def test_a_parked_key_lets_its_head_end_and_begins_nothing_until_it_is_rel
         await refused(handle, "release", "is idle: release is not allowed there; allowed: set, park, move_to_head")
 
 
-async def test_a_parked_key_whose_head_is_in_error_still_waits_for_that_when_it_is_released(
+async def test_a_parked_key_whose_head_is_held_still_waits_for_that_when_it_is_released(
     desk: Desk, opened: Callable[[], Any]
 ) -> None:
     async with opened() as app:
         handle = await stopped(app, desk)
         await handle.park(**WHO)
         assert (await handle.view()).waiting_for.endswith(
-            "; and for task o-1, which is in error: resubmit it, or `arriero convoy skip k`"
+            "; and for task o-1, which is held: resubmit it, or `arriero convoy skip k`"
         )
         await handle.release(**WHO)
         assert (await handle.view()).state == "stopped"
@@ -448,7 +448,7 @@ async def test_a_policy_set_at_a_gap_holds_for_that_gap(desk: Desk) -> None:
         late = await world.app.submit(desk.hasty("1"), task_id="o-1", convoy="k", sequence=1)
         await world.clock.advance(1)
         view = await late.view()
-        assert (view.state, view.sequence) == ("error", 1)
+        assert (view.state, view.sequence) == ("held", 1)
         ((aside, why),) = (await world.app.convoy("k").view()).set_aside_tasks
         assert (aside, "had been passed" in why) == ("o-1", True)
 

@@ -170,7 +170,7 @@ async def test_execute_raises_what_became_of_the_task() -> None:
             await world.app.execute(fulfil("bad"))
         with pytest.raises(TaskHeld) as held:
             await world.app.execute(hold("1"))
-    assert held.value.state == "error"
+    assert held.value.state == "held"
 
 
 async def test_who_stops_waiting_leaves_the_task_as_it_is(machine: Machine) -> None:

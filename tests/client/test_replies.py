@@ -139,7 +139,7 @@ async def test_a_task_that_is_held_and_resubmitted(world: testing.World) -> None
     await ended(world.app, "t")
     await task.resubmit(by="ana", reason="another card", arguments={"card": "good"})
     assert await task.result() == "charged the good card"
-    assert await told(world.app) == numbered("received", "started", "needs_attention", "started", "completed")
+    assert await told(world.app) == numbered("received", "started", "held", "started", "completed")
 
 
 async def test_a_task_that_is_compensated_by_hand_with_an_undo_that_fails_first(world: testing.World) -> None:
@@ -151,7 +151,7 @@ async def test_a_task_that_is_compensated_by_hand_with_an_undo_that_fails_first(
     broken.clear()
     await task.resubmit(by="ana", reason="the bank is open")
     await ended(world.app, "t")
-    expected = ["received", "started", "completed", "failed", "needs_attention", "failed", "compensated"]
+    expected = ["received", "started", "completed", "failed", "held", "failed", "compensated"]
     statuses = await taken(world.app.replies(WEB))
     assert [(s.number, s.kind) for s in statuses] == numbered(*expected)
     assert [s.incarnation for s in statuses] == [1, 1, 1, 2, 2, 3, 3]

@@ -87,7 +87,7 @@ async def test_what_a_step_came_to_after_the_task_was_held_counts(shop: Shop, la
         assert row_of(world, task, "reserve").state == "running"
         await world.clock.advance(20)
         assert row_of(world, task, "reserve").state == ("completed" if late is None else "failed")
-        assert (await task.view()).state == "error"
+        assert (await task.view()).state == "held"
         calls = len(shop.called("reserve"))
         await task.resubmit(**WHO)
         assert await task.result() == [2, "receipt for 2", "hello"]
@@ -548,7 +548,7 @@ async def test_of_several_failed_steps_the_edited_one_must_be_named(shop: Shop) 
         await held(task)
         with pytest.raises(InvalidInput, match="name the step.*reserve, charge"):
             await task.resubmit(**WHO, arguments={"card": "good"})
-        assert (await task.view()).state == "error"
+        assert (await task.view()).state == "held"
         await task.resubmit(**WHO, arguments={"card": "good"}, step="charge")
         assert await task.result() == [2, "receipt for 2", "hello"]
         assert [call.arguments for call in shop.calls if call.step == "charge"][-1] == ("good", 2)
@@ -561,10 +561,10 @@ async def test_arguments_of_a_step_in_doubt_are_edited_only_once_it_is_known_not
         await held(task)
         with pytest.raises(VerbRefused, match="charge may have happened with its old arguments") as refused:
             await task.resubmit(**WHO, arguments={"card": "good"})
-        assert (refused.value.state, refused.value.verb) == ("error", "resubmit")
+        assert (refused.value.state, refused.value.verb) == ("held", "resubmit")
         assert "answer" in refused.value.allowed
         await task.answer(**WHO, step="charge", did_not_happen=True)
-        assert (await task.view()).state == "error"
+        assert (await task.view()).state == "held"
         await task.resubmit(**WHO, arguments={"card": "good"})
         assert await task.result() == "receipt for 200"
         assert len(set(shop.called("charge"))) == 2
@@ -663,7 +663,7 @@ async def test_a_failed_undo_goes_on_from_where_it_stopped_and_is_undone_only_at
         kinds = [s.kind for s in await world._store.load_statuses("web", 100)]
         assert kinds.count("compensated") == 1
         assert kinds[-1] == "compensated"
-        assert kinds[2:] == ["failed", "needs_attention", "failed", "needs_attention", "failed", "compensated"]
+        assert kinds[2:] == ["failed", "held", "failed", "held", "failed", "compensated"]
 
 
 async def test_an_undo_stuck_in_doubt_is_not_resubmitted_before_the_doubt_is_answered(shop: Shop) -> None:
@@ -701,7 +701,7 @@ async def test_a_compensation_that_a_person_carried_out_is_not_carried_out_again
         task = await world.app.submit(shop.strict("good", 2))
         await held(task)
         await task.answer(**WHO, step="undo:charge")
-        assert (await task.view()).state == "error"
+        assert (await task.view()).state == "held"
         await task.resubmit(**WHO)
         await undone(task)
         assert shop.undone == ["reserve"]

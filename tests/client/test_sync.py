@@ -148,7 +148,7 @@ def test_errors_of_the_app_come_through_as_they_are_with_the_caller_s_line(app: 
     with app.sync.running() as front:
         with pytest.raises(TaskFailed, match="ZeroDivisionError: a bug") as failed:
             the_caller(front.submit(buggy()))
-        assert (failed.value.state, failed.value.code) == ("error", "bug")
+        assert (failed.value.state, failed.value.code) == ("held", "bug")
         assert {"the_caller", "result", "_read_output"} <= {frame.name for frame in traceback.extract_tb(failed.tb)}
         with pytest.raises(UnknownTask, match="no task 'nobody'"):
             front.task("nobody").view()
@@ -380,7 +380,7 @@ async def test_on_an_event_loop_every_call_is_refused_and_names_the_async_front(
         lambda: front.submit(greet("mule")),
         lambda: front.submit(greet("mule"), connection=object()),
         lambda: front.replies("web-1"),
-        front.tasks(state="error").count,
+        front.tasks(state="held").count,
         lambda: next(iter(front.tasks())),
         front.task("t").result,
         front.task("t").view,

@@ -110,7 +110,7 @@ async def test_what_was_processed_is_undone_in_reverse_and_its_result_is_then_th
         assert kinds[2:] == [("completed", 1), ("failed", 2), ("compensated", 2)]
 
 
-async def test_what_is_in_error_is_undone_with_what_may_have_happened_first(shop: Shop) -> None:
+async def test_what_is_held_is_undone_with_what_may_have_happened_first(shop: Shop) -> None:
     shop.script["charge"] += ["lost"] * TRIES
     async with opened(shop) as world:
         task = await world.app.submit(shop.order("good", 2))
@@ -127,7 +127,7 @@ async def test_past_a_pivot_nothing_is_compensated_and_the_pivot_is_named(shop: 
         task = await world.app.submit(shop.shipped("good", 2))
         await held(task)
         error = await refused(task, "compensate", "cannot be compensated: step ship is a pivot and has or may have")
-        assert (error.state, shop.undone) == ("error", [])
+        assert (error.state, shop.undone) == ("held", [])
         if doubt:
             await task.answer(**WHO, step="ship", did_not_happen=True)
             await task.compensate(**WHO)
@@ -216,7 +216,7 @@ async def test_past_a_pivot_a_cancelled_task_is_held_and_goes_on_when_resubmitte
         await world.clock.advance(1)
         await task.cancel(**WHO)
         error = await held(task, "cancelled by ana: she says so .not undone: step ship is a pivot")
-        assert (error.state, shop.undone) == ("error", [])
+        assert (error.state, shop.undone) == ("held", [])
         await world.clock.advance(20)
         assert row_of(world, task, "charge").state == "completed"  # its attempt went on
         await task.resubmit(**WHO)
@@ -329,7 +329,7 @@ async def test_a_waiting_retry_is_answered_and_never_begins(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("held_task", [True, False], ids=["failed", "withdrawn"])
-async def test_what_failed_or_was_withdrawn_is_answered_while_the_task_is_in_error(shop: Shop, held_task: bool) -> None:
+async def test_what_failed_or_was_withdrawn_is_answered_while_the_task_is_held(shop: Shop, held_task: bool) -> None:
     busy = Agent("busy", max_in_flight=1)
 
     @busy.step
@@ -874,7 +874,7 @@ async def test_of_two_resubmissions_exactly_one_wins_and_the_loser_is_told_what_
         return 1
 
     async def both(task: Task[Any]) -> int:
-        await until(lambda: record(world, task).task.state == "error")
+        await until(lambda: record(world, task).task.state == "held")
         return sum(await asyncio.gather(one_of_two(task, "ana"), one_of_two(task, "bo")))
 
     async with opened(shop) as world:
@@ -913,7 +913,7 @@ async def test_of_a_cancellation_and_a_failure_nothing_is_left_standing(shop: Sh
         try:
             await task.cancel(**WHO)
         except VerbRefused as refusal:
-            assert refusal.state == "error"
+            assert refusal.state == "held"
             await task.compensate(**WHO)
             return True
         return False
@@ -923,9 +923,9 @@ async def test_of_a_cancellation_and_a_failure_nothing_is_left_standing(shop: Sh
             shop.script["charge"].clear()
             shop.script["charge"] += ["lost"] * 3 * AT_ONCE if chance.random() < 0.5 else [DECLINED] * AT_ONCE
             calls = [shop.order("good", 2) for _ in range(AT_ONCE)]
-            for task, was_in_error in await _race(world, calls, cancel_or_compensate):
+            for task, was_held in await _race(world, calls, cancel_or_compensate):
                 assert (await _state(task), _stands(shop, world, task)) == ("compensated", 0)
-                met[was_in_error] += 1
+                met[was_held] += 1
     assert met.total() == RACES
     assert min(met[True], met[False]) > RACES / 20
 
@@ -961,7 +961,7 @@ async def test_any_verbs_at_any_time_leave_whole_books_and_a_clean_history(shop:
             if state == "compensated":
                 by_hand = {row.idempotency_key for row in rows if row.result == '"by hand"'}
                 assert sum(shop.books[row.idempotency_key] for row in rows if row.name != "post") <= len(by_hand)
-            assert state in ("processed", "compensated", "error")
+            assert state in ("processed", "compensated", "held")
     assert set(VERBS) <= set(carried)
 
 

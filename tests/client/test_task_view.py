@@ -109,13 +109,13 @@ async def test_without_the_code_results_are_plain_values(world: World) -> None:
     await client.session.close()
 
 
-async def test_a_view_tells_why_it_failed_what_is_in_error_and_what_undoes_what(world: World) -> None:
+async def test_a_view_tells_why_it_failed_what_is_held_and_what_undoes_what(world: World) -> None:
     refused.append(Permanent("out of stock", code="none", details={"left": 0}))
     task = await world.app.submit(fulfil("1"), task_id="t")
     with suppress(TaskFailed):
         await task.result()
     view = await task.view()
-    assert (view.state, view.output) == ("error", None)
+    assert (view.state, view.output) == ("held", None)
     assert view.failure is not None
     at, trace = view.failure.at, view.failure.trace
     assert at.endswith("in reserve: `raise refused.pop()`")

@@ -21,7 +21,7 @@ def shop() -> Shop:
 
 @pytest.fixture
 async def world(shop: Shop) -> AsyncIterator[World]:
-    """A shop with seven orders: two processed, two in error by their card, one by its letter, one asleep, one undone."""
+    """A shop with seven orders: two processed, two held by their card, one by its letter, one asleep, one undone."""
     async with opened(shop) as world:
         app = world.app
         for name in ("done-1", "done-2"):
@@ -56,16 +56,16 @@ ALL = ["done-1", "done-2", "card-1", "card-2", "letter", "undone", "asleep"]
     ("which", "found"),
     [
         ({}, ALL),
-        ({"state": "error"}, ["card-1", "card-2", "letter"]),
+        ({"state": "held"}, ["card-1", "card-2", "letter"]),
         ({"state": "compensating"}, []),
         ({"workflow": "strict"}, ["undone"]),
         ({"workflow": "nothing"}, []),
-        ({"agent": "shop", "state": "error"}, ["card-1", "card-2", "letter"]),
+        ({"agent": "shop", "state": "held"}, ["card-1", "card-2", "letter"]),
         ({"agent": "nobody"}, []),
         ({"step": "charge"}, ["card-1", "card-2"]),
         ({"step": "post"}, ["letter", "undone"]),
         ({"code": "declined"}, ["card-1", "card-2", "undone"]),
-        ({"code": "declined", "state": "error"}, ["card-1", "card-2"]),
+        ({"code": "declined", "state": "held"}, ["card-1", "card-2"]),
         ({"text": "the bank"}, ["card-1", "card-2"]),
         ({"text": "THE BANK REFUSED"}, ["card-1", "card-2"]),
         ({"text": "100%"}, []),
@@ -92,7 +92,7 @@ async def test_a_filter_names_tasks_in_the_order_of_their_submission(
 
 async def test_tasks_are_seen_as_they_stand(world: World) -> None:
     views = {view.id: view async for view in world.app.tasks()}
-    assert (views["card-1"].state, views["card-1"].reason) == ("error", "the Bank refused")
+    assert (views["card-1"].state, views["card-1"].reason) == ("held", "the Bank refused")
     assert views["asleep"].waiting_for.startswith("the time ")
     await world.app.tasks(workflow="slow").pause(**WHO)
     assert await named(world, paused=True) == ["asleep"]
@@ -127,7 +127,7 @@ async def test_the_newest_are_seen_first_and_a_bound_of_the_look_bounds_no_verb(
     tasks = world.app.tasks(since=3_600)
     assert [view.id for view in await tasks.newest()] == ALL[::-1]
     assert [view.id for view in await tasks.newest(2)] == ["asleep", "undone"]
-    assert [view.id for view in await world.app.tasks(state="error").newest(1)] == ["letter"]
+    assert [view.id for view in await world.app.tasks(state="held").newest(1)] == ["letter"]
     paused = await tasks.pause(**WHO, dry_run=True)
     assert paused.meant + paused.left_out_count == len(ALL)
     for limit in (0, 10_001, True, "5"):
@@ -149,20 +149,20 @@ async def test_a_verb_for_all_there_are_is_refused(world: World, verb: str) -> N
 
 async def test_nobody_acts_on_many_without_saying_who_and_why(world: World) -> None:
     with pytest.raises(InvalidInput, match="by"):
-        await world.app.tasks(state="error").resubmit(by="", reason="x")
+        await world.app.tasks(state="held").resubmit(by="", reason="x")
     with pytest.raises(InvalidInput, match="reason"):
-        await world.app.tasks(state="error").resubmit(by="ana", reason=" ", dry_run=True)
+        await world.app.tasks(state="held").resubmit(by="ana", reason=" ", dry_run=True)
     with pytest.raises(InvalidInput, match="within"):
         await world.app.tasks(state="processing").extend(**WHO, within=-1)
 
 
 async def test_all_that_failed_by_one_cause_are_resubmitted(world: World, shop: Shop) -> None:
-    acted = await world.app.tasks(state="error", code="declined").resubmit(**WHO)
+    acted = await world.app.tasks(state="held", code="declined").resubmit(**WHO)
     assert acted == Acted(2, ("card-1", "card-2"), ())
     for name in ("card-1", "card-2"):
         assert await world.app.task(name).result() == "receipt for 100"
-    assert await named(world, state="error") == ["letter"]
-    assert await world.app.tasks(state="error", code="declined").resubmit(**WHO) == Acted(0, (), ())
+    assert await named(world, state="held") == ["letter"]
+    assert await world.app.tasks(state="held", code="declined").resubmit(**WHO) == Acted(0, (), ())
 
 
 async def test_those_that_are_refused_are_named_with_the_reason_and_stop_nobody(world: World, shop: Shop) -> None:
@@ -177,7 +177,7 @@ async def test_those_that_are_refused_are_named_with_the_reason_and_stop_nobody(
 
 async def test_what_has_ended_is_left_out_and_counted_by_its_state(world: World) -> None:
     dry = await world.app.tasks(older_than=0).cancel(**WHO, dry_run=True)
-    assert dry == Acted(1, ("asleep",), (), (("error", 3), ("processed", 2), ("compensated", 1)))
+    assert dry == Acted(1, ("asleep",), (), (("held", 3), ("processed", 2), ("compensated", 1)))
     assert dry.left_out_count == 6
     assert await world.app.tasks(older_than=0).cancel(**WHO) == dry
 
@@ -232,7 +232,7 @@ async def test_a_dry_run_changes_nothing_and_foretells_what_happens(
 
 
 async def test_each_act_is_in_the_history_of_its_task_with_who_and_why(world: World) -> None:
-    await world.app.tasks(state="error").resubmit(by="bo", reason="the bank is back")
+    await world.app.tasks(state="held").resubmit(by="bo", reason="the bank is back")
     events = [
         (row.task_id, event["by"], event["reason"])
         for row in world._store.log
@@ -269,10 +269,10 @@ async def test_tasks_that_leave_the_filter_as_they_are_acted_on_skip_nobody(shop
         for number in range(many):
             await world.app.submit(failing(number))
         await world.clock.advance(10)
-        acted = await world.app.tasks(state="error").resubmit(**WHO)  # each leaves the state error at once
+        acted = await world.app.tasks(state="held").resubmit(**WHO)  # each leaves the state error at once
         assert (acted.meant, len(acted.done)) == (many, many)
         await world.clock.advance(10)
-        views = [view async for view in world.app.tasks(state="error")]
+        views = [view async for view in world.app.tasks(state="held")]
         assert {view.incarnation for view in views} == {2}
 
 
@@ -292,7 +292,7 @@ async def test_on_a_file_the_same_is_done_by_a_process_that_runs_nothing(machine
             except TaskFailed as failed:
                 assert failed.code == "declined"
     async with process() as app:
-        failed = app.tasks(state="error", code="declined", text="DECL", agent="shop", step="charge", workflow="order")
+        failed = app.tasks(state="held", code="declined", text="DECL", agent="shop", step="charge", workflow="order")
         assert await failed.count() == 3
         dry = await failed.resubmit(**WHO, dry_run=True)
         assert await failed.resubmit(**WHO) == dry

@@ -215,8 +215,8 @@ def test_the_line_of_a_group_says_how_many_and_the_one_command_for_all() -> None
         "180 tasks of orders need a person: charge: card declined (cause replay, code replay, first order-1"
     )
     assert line.endswith(
-        "; see: arriero task list --state error --workflow orders --code replay"
-        "; for all of them: arriero task resubmit --state error --workflow orders --code replay"
+        "; see: arriero task list --state held --workflow orders --code replay"
+        "; for all of them: arriero task resubmit --state held --workflow orders --code replay"
     )
 
 
@@ -229,13 +229,13 @@ def test_a_group_s_event_has_its_count_its_first_and_last_and_names_some_tasks()
 @pytest.mark.parametrize(
     ("changes", "selected"),
     [
-        ({"cause": "step", "step": "charge", "code": ""}, "--state error --workflow orders --step charge"),
+        ({"cause": "step", "step": "charge", "code": ""}, "--state held --workflow orders --step charge"),
         (
             {"cause": "undo", "step": "charge", "code": "undo_failed"},
-            "--state error --workflow orders --step charge --code undo_failed",
+            "--state held --workflow orders --step charge --code undo_failed",
         ),
-        ({"cause": "replay", "step": "charge"}, "--state error --workflow orders --code replay"),
-        ({"workflow": "two words"}, "--state error --workflow 'two words' --code replay"),
+        ({"cause": "replay", "step": "charge"}, "--state held --workflow orders --code replay"),
+        ({"workflow": "two words"}, "--state held --workflow 'two words' --code replay"),
     ],
 )
 def test_a_selection_names_what_the_filters_of_the_command_line_know(changes: dict[str, Any], selected: str) -> None:
@@ -255,7 +255,7 @@ def test_open_alerts_are_summarized_by_cause_the_largest_group_first() -> None:
         "replay",
         3,
         "order-2",
-        "--state error --workflow orders --code replay",
+        "--state held --workflow orders --code replay",
     )
     assert (second.cause, second.count) == ("step", 1)
     assert (first.first_at, first.last_at) == (rows[1].opened_at, rows[3].opened_at)

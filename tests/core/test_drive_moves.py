@@ -239,7 +239,7 @@ def test_timers_fire_in_the_order_of_their_times() -> None:
     assert [one.step_no for one in list_due_timers(rows, SOON)] == [1002, 1004, 1001]
 
 
-@pytest.mark.parametrize("state", [TaskState.COMPENSATING, TaskState.ERROR])
+@pytest.mark.parametrize("state", [TaskState.COMPENSATING, TaskState.HELD])
 def test_no_timer_fires_once_the_task_goes_forward_no_more(state: TaskState) -> None:
     assert list_pending_timers(TaskRun(loaded(timer(1, PAST), state=state), None)) == []
 

@@ -58,7 +58,7 @@ def test_a_record_without_a_new_result_is_read_from_its_start() -> None:
         {"locked_by": 2},
         {"incarnation": 2},
         {"state": TaskState.COMPENSATING},
-        {"state": TaskState.ERROR},
+        {"state": TaskState.HELD},
     ],
     ids=str,
 )

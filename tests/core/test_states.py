@@ -6,7 +6,7 @@ from arriero.core.states import STEP_MOVES, TASK_MOVES, StepEvent, TaskEvent, ad
 from arriero.errors import IllegalTransition
 from arriero.model import TASK_OPEN, StepState, TaskState
 
-ENDED = [TaskState.PROCESSED, TaskState.ERROR, TaskState.COMPENSATED]
+ENDED = [TaskState.PROCESSED, TaskState.HELD, TaskState.COMPENSATED]
 
 
 @pytest.mark.parametrize(("state", "event"), list(TASK_MOVES), ids=str)
@@ -52,7 +52,7 @@ def test_only_a_person_s_verb_leaves_the_end_of_a_task() -> None:
 
 def test_an_undo_never_turns_forward_again() -> None:
     after = {end for (state, _), end in TASK_MOVES.items() if state is TaskState.COMPENSATING}
-    assert after == {TaskState.COMPENSATING, TaskState.COMPENSATED, TaskState.ERROR}
+    assert after == {TaskState.COMPENSATING, TaskState.COMPENSATED, TaskState.HELD}
 
 
 def test_a_result_is_final() -> None:

@@ -48,11 +48,11 @@ LATER = later(NOW, 100)
 
 # Written out once more, so that a change of the table is a change of this test.
 TABLE = {
-    Verb.RESUBMIT: "error compensated",
-    Verb.COMPENSATE: "pending processing processed error",
+    Verb.RESUBMIT: "held compensated",
+    Verb.COMPENSATE: "pending processing processed held",
     Verb.CANCEL: "pending processing",
     Verb.EXTEND: "pending processing",
-    Verb.ANSWER: "pending processing compensating error",
+    Verb.ANSWER: "pending processing compensating held",
     Verb.PAUSE: "pending processing compensating",
     Verb.RESUME: "pending processing compensating",
     Verb.SNOOZE: "pending processing compensating",
@@ -62,9 +62,9 @@ _ENDED: dict[str, Any] = {"locked_by": None, "ended_at": NOW}
 _PIVOT = done(1, pivot=True)
 
 
-def _in_error(*steps: Any, undoing: bool = False, **task: Any) -> Loaded:
+def _held(*steps: Any, undoing: bool = False, **task: Any) -> Loaded:
     text = failure_text("undo", began_by=TaskFailure("step", "declined")) if undoing else failure_text(redo=(2,))
-    fields: dict[str, Any] = {"state": TaskState.ERROR, "undoing": undoing, "failure": text, "opened_count": len(steps)}
+    fields: dict[str, Any] = {"state": TaskState.HELD, "undoing": undoing, "failure": text, "opened_count": len(steps)}
     return loaded(*steps, **(_ENDED | fields | task))
 
 
@@ -109,9 +109,9 @@ SITUATIONS: dict[str, Loaded] = {
     "processing, paused": _limited(locked_by=None, not_before=NOW, paused_at=NOW),
     "processed": _ended(TaskState.PROCESSED, done(1), output="1"),
     "processed, past a pivot": _ended(TaskState.PROCESSED, _PIVOT, output="1"),
-    "error": _in_error(done(1), failed(2)),
-    "error, past a pivot": _in_error(_PIVOT, failed(2)),
-    "error of an undo": _in_error(done(1), undo_row(2, done(1), state=StepState.FAILED), undoing=True),
+    "held": _held(done(1), failed(2)),
+    "held, past a pivot": _held(_PIVOT, failed(2)),
+    "held in an undo": _held(done(1), undo_row(2, done(1), state=StepState.FAILED), undoing=True),
     "compensating": _undoing(),
     "compensating, paused": _undoing(locked_by=None, not_before=NOW, paused_at=NOW),
     "compensated": _undone(),
@@ -119,8 +119,8 @@ SITUATIONS: dict[str, Loaded] = {
 EXCEPT = {
     (Verb.COMPENSATE, "processing, past a pivot"): "step1 is a pivot",
     (Verb.COMPENSATE, "processed, past a pivot"): "step1 is a pivot",
-    (Verb.COMPENSATE, "error, past a pivot"): "step1 is a pivot",
-    (Verb.COMPENSATE, "error of an undo"): "resubmit goes on with it",
+    (Verb.COMPENSATE, "held, past a pivot"): "step1 is a pivot",
+    (Verb.COMPENSATE, "held in an undo"): "resubmit goes on with it",
     (Verb.ANSWER, "pending"): "no step number 2",
 }
 
@@ -210,7 +210,7 @@ def test_a_verb_is_carried_out_exactly_where_the_table_allows_it(verb: Verb, sit
     assert task.fence < event["fence"] <= after.fence
     assert "operator.action" not in _kinds(change)[1:]
     assert change.rewrites
-    assert change.closes_alert == ("alert.closed" in _kinds(change)) == (opens and task.state is TaskState.ERROR)
+    assert change.closes_alert == ("alert.closed" in _kinds(change)) == (opens and task.state is TaskState.HELD)
     assert (change.alert is not None) == ("alert.opened" in _kinds(change))
     assert all(
         after_step.fence >= step.fence for step, after_step in zip(of.steps, _after(of, change).steps, strict=False)
@@ -261,7 +261,7 @@ def test_what_is_allowed_while_paused_leaves_it_paused_unless_it_ends_the_pause(
 
 # --- resubmit: what failed is done again
 def test_only_what_failed_is_set_back_and_results_stay() -> None:
-    of = _in_error(done(1), failed(2), failed(3), lost_count=2, revision=4)
+    of = _held(done(1), failed(2), failed(3), lost_count=2, revision=4)
     change = _operated(Verb.RESUBMIT, of)
     (again,) = change.steps
     assert (again.ordinal, again.state, again.attempt, again.failure_count) == (2, StepState.WITHDRAWN, 2, 0)
@@ -276,13 +276,13 @@ def test_only_what_failed_is_set_back_and_results_stay() -> None:
 
 def test_a_step_that_nobody_took_in_time_is_set_back_to_the_same_attempt() -> None:
     text = msgspec.json.encode(StepFailure("expired", "nobody took it", "not_taken")).decode()
-    (again,) = _operated(Verb.RESUBMIT, _in_error(done(1), failed(2, failure=text, taken=False))).steps
+    (again,) = _operated(Verb.RESUBMIT, _held(done(1), failed(2, failure=text, taken=False))).steps
     assert (again.attempt, again.taken) == (1, False)
 
 
 def test_a_failure_that_was_recorded_after_the_end_is_done_again_too() -> None:
     """By the order of the record, not by the clock: both may bear the same instant."""
-    of = _in_error(failed(1, result_number=4), failed(2), failed(3), failure=failure_text(redo=(2,), results=3))
+    of = _held(failed(1, result_number=4), failed(2), failed(3), failure=failure_text(redo=(2,), results=3))
     assert [step.ordinal for step in list_steps_to_redo(of.task, of.life)] == [1, 2]
     change = _operated(Verb.RESUBMIT, of)
     assert [step.ordinal for step in change.steps] == [1, 2]
@@ -296,7 +296,7 @@ def test_of_a_task_held_by_a_release_that_kept_only_name_and_reason_what_fits_bo
         text = msgspec.json.encode(StepFailure("permanent", why)).decode()
         return failed(ordinal, name=name, failure=text, result_number=ordinal)
 
-    of = _in_error(
+    of = _held(
         refused(1, "a", "caught"), refused(2, "a", "p A2"), refused(3, "a", "p A3"),
         failure=msgspec.json.encode(TaskFailure("step", "p A2", "a")).decode(),
     )  # fmt: skip
@@ -304,32 +304,32 @@ def test_of_a_task_held_by_a_release_that_kept_only_name_and_reason_what_fits_bo
 
 
 def test_the_earliest_branch_of_all_incarnations_is_kept() -> None:
-    of = _in_error(done(1), failed(2, finished_at=later(NOW, 50)), branched_at=NOW)
+    of = _held(done(1), failed(2, finished_at=later(NOW, 50)), branched_at=NOW)
     assert _operated(Verb.RESUBMIT, of).task.branched_at == NOW
-    of = _in_error(done(1), failed(2), branched_at=later(NOW, 50))
+    of = _held(done(1), failed(2), branched_at=later(NOW, 50))
     assert _operated(Verb.RESUBMIT, of).task.branched_at == NOW
 
 
 def test_nothing_branches_where_nothing_is_done_again() -> None:
-    of = _in_error(done(1), failure=failure_text("bug"))
+    of = _held(done(1), failure=failure_text("bug"))
     change = _operated(Verb.RESUBMIT, of)
     assert (change.steps, change.task.branched_at) == ([], None)
 
 
 def test_a_resubmitted_task_has_its_whole_limit_again() -> None:
     policy = msgspec.json.encode(TaskPolicy(60.0, Supervision())).decode()
-    change = _operated(Verb.RESUBMIT, _in_error(done(1), failed(2), policy=policy, complete_by=NOW))
+    change = _operated(Verb.RESUBMIT, _held(done(1), failed(2), policy=policy, complete_by=NOW))
     assert change.task.complete_by == later(LATER, 60) == as_plain(change.events)[0]["complete_by"]
 
 
 def test_doubts_stay_over_a_resubmission() -> None:
-    (again,) = _operated(Verb.RESUBMIT, _in_error(done(1), failed(2, in_doubt=True))).steps
+    (again,) = _operated(Verb.RESUBMIT, _held(done(1), failed(2, in_doubt=True))).steps
     assert again.in_doubt
 
 
 @pytest.mark.parametrize("started_at", [None, NOW])
 def test_the_submitter_is_told_that_a_task_it_knows_to_have_started_goes_on(started_at: Instant | None) -> None:
-    of = _in_error(done(1), failed(2), reply_to="web", status_count=3, started_at=started_at)
+    of = _held(done(1), failed(2), reply_to="web", status_count=3, started_at=started_at)
     change = _operated(Verb.RESUBMIT, of)
     wanted = [] if started_at is None else [("started", 4, 2)]  # else the claim tells it
     assert [(s.kind, s.number, s.incarnation) for s in change.statuses] == wanted
@@ -337,7 +337,7 @@ def test_the_submitter_is_told_that_a_task_it_knows_to_have_started_goes_on(star
 
 # --- resubmit with edited arguments
 def test_edited_arguments_are_sent_under_a_new_key_and_what_the_code_asks_stays() -> None:
-    of = _in_error(done(1), failed(2, name="charge", arguments='{"card":"old"}'))
+    of = _held(done(1), failed(2, name="charge", arguments='{"card":"old"}'))
     change = _operated(Verb.RESUBMIT, of, step=2, arguments='{"card":"new"}')
     (edited,) = change.steps
     assert (edited.arguments, edited.asked) == ('{"card":"new"}', '{"card":"old"}')
@@ -352,26 +352,26 @@ def test_edited_arguments_are_sent_under_a_new_key_and_what_the_code_asks_stays(
 
 
 def test_arguments_edited_twice_still_remember_what_the_code_asks() -> None:
-    of = _in_error(done(1), failed(2, arguments="2", asked="1"))
+    of = _held(done(1), failed(2, arguments="2", asked="1"))
     (edited,) = _operated(Verb.RESUBMIT, of, step=2, arguments="3").steps
     assert (edited.arguments, edited.asked) == ("3", "1")
 
 
 def test_a_withdrawn_request_may_be_edited_too() -> None:
-    of = _in_error(done(1), failed(2), step_row(3, state=StepState.WITHDRAWN, locked_by=None, finished_at=NOW))
+    of = _held(done(1), failed(2), step_row(3, state=StepState.WITHDRAWN, locked_by=None, finished_at=NOW))
     change = _operated(Verb.RESUBMIT, of, step=3, arguments='{"n":2}')
     assert [(step.ordinal, step.arguments) for step in change.steps] == [(2, "{}"), (3, '{"n":2}')]
 
 
 @pytest.mark.parametrize("state", [StepState.FAILED, StepState.WITHDRAWN])
 def test_arguments_of_a_step_in_doubt_are_not_edited(state: StepState) -> None:
-    of = _in_error(done(1), failed(2, state=state, in_doubt=True))
+    of = _held(done(1), failed(2, state=state, in_doubt=True))
     assert "may have happened with its old arguments" in _refused(Verb.RESUBMIT, of, step=2, arguments="{}")
 
 
 @pytest.mark.parametrize("ordinal", [None, 1, 3, 4, 9])
 def test_only_what_is_done_again_can_be_edited(ordinal: int | None) -> None:
-    of = _in_error(done(1), failed(2), failed(3), step_row(4))
+    of = _held(done(1), failed(2), failed(3), step_row(4))
     assert "step2" in _refused(Verb.RESUBMIT, of, step=ordinal, arguments="{}")
 
 
@@ -379,7 +379,7 @@ def test_only_what_is_done_again_can_be_edited(ordinal: int | None) -> None:
 def _stopped(*more: Any, **undo: Any) -> Loaded:
     first, second = done(1), done(2)
     fields: dict[str, Any] = {"state": StepState.FAILED, "failure": failed().failure, "failure_count": 1, "taken": True}
-    return _in_error(first, second, undo_row(3, second, **(fields | undo)), undo_row(4, first), *more, undoing=True)
+    return _held(first, second, undo_row(3, second, **(fields | undo)), undo_row(4, first), *more, undoing=True)
 
 
 def test_an_undo_that_failed_goes_on_with_what_is_open_and_with_its_first_reason() -> None:
@@ -411,7 +411,7 @@ def _stuck_beside(state: StepState) -> Loaded:
     first, stuck = done(1), failed(2, name="post", in_doubt=True)
     undo = undo_row(3, first, state=state)
     text = failure_text("in_doubt", began_by=TaskFailure("step", "declined"))
-    return _in_error(first, stuck, undo, undoing=True, policy=CONTINUE, failure=text)
+    return _held(first, stuck, undo, undoing=True, policy=CONTINUE, failure=text)
 
 
 @pytest.mark.parametrize("happened", [True, False])
@@ -419,7 +419,7 @@ def test_a_task_held_after_the_rest_was_undone_ends_once_the_doubt_is_answered(h
     of = _stuck_beside(StepState.COMPLETED)
     assert "post may have happened" in _refused(Verb.RESUBMIT, of)
     answered = _after(of, _operated(Verb.ANSWER, of, result="1" if happened else None, did_not_happen=not happened))
-    assert answered.task.state is TaskState.ERROR  # two verbs on purpose: people look in between
+    assert answered.task.state is TaskState.HELD  # two verbs on purpose: people look in between
     end = decide_next_undo(_after(answered, _operated(Verb.RESUBMIT, answered)), "store")
     assert end == Compensate(TaskFailure("step", "declined", nothing_to_undo=("post",) if happened else ()))
 
@@ -445,7 +445,7 @@ def test_what_was_undone_runs_anew_under_another_seed_and_leaves_its_steps_behin
     assert again.task.seed not in (task.seed, of.task.seed)
 
 
-STUCK = _in_error(done(1), failed(2, in_doubt=True, compensation=None), undoing=True)
+STUCK = _held(done(1), failed(2, in_doubt=True, compensation=None), undoing=True)
 
 
 def _forms(verb: Verb, of: Loaded) -> list[Operate]:
@@ -472,13 +472,13 @@ def test_of_a_stuck_undo_every_verb_says_the_same_remedy() -> None:
 
 
 def test_arguments_of_the_workflow_are_edited_as_long_as_its_code_has_asked_for_no_step() -> None:
-    change = _operated(Verb.RESUBMIT, _in_error(), arguments='{"n":2}')
+    change = _operated(Verb.RESUBMIT, _held(), arguments='{"n":2}')
     assert (change.arguments, change.task.state) == ('{"n":2}', TaskState.PENDING)
     (event,) = (event for event in as_plain(change.events) if event["type"] == "operator.action")
     assert event["arguments"] == payload_hash('{"n":2}')
-    assert _operated(Verb.RESUBMIT, _in_error()).arguments is None
-    assert "only the arguments of a step" in _refused(Verb.RESUBMIT, _in_error(done(1)), arguments='{"n":2}')
-    assert "only the arguments of a step" in _refused(Verb.RESUBMIT, _in_error(), step=1, arguments='{"n":2}')
+    assert _operated(Verb.RESUBMIT, _held()).arguments is None
+    assert "only the arguments of a step" in _refused(Verb.RESUBMIT, _held(done(1)), arguments='{"n":2}')
+    assert "only the arguments of a step" in _refused(Verb.RESUBMIT, _held(), step=1, arguments='{"n":2}')
 
 
 def test_what_was_undone_runs_anew_with_edited_arguments_of_the_workflow_only() -> None:
@@ -510,7 +510,7 @@ def test_past_a_pivot_a_cancelled_task_is_held_and_compensate_is_refused(doubt: 
     of = loaded(pivot, step_row(2), open_count=1, opened_count=2)
     assert "step1 is a pivot" in _refused(Verb.COMPENSATE, of)
     change = _operated(Verb.CANCEL, of)
-    assert (change.task.state, change.task.undoing, change.task.incarnation) == (TaskState.ERROR, False, 1)
+    assert (change.task.state, change.task.undoing, change.task.incarnation) == (TaskState.HELD, False, 1)
     assert change.alert is not None
     assert (change.alert.cause, "step1 is a pivot" in change.alert.reason) == ("person", True)
     assert _kinds(change) == ["operator.action", "task.terminal", "alert.opened"]
@@ -528,14 +528,14 @@ def test_a_pivot_of_a_life_that_was_undone_bars_nothing() -> None:
     assert _operated(Verb.COMPENSATE, of).task.state is TaskState.COMPENSATING
 
 
-@pytest.mark.parametrize("situation", ["processed", "error"])
+@pytest.mark.parametrize("situation", ["processed", "held"])
 def test_what_had_ended_is_undone_in_a_new_incarnation(situation: str) -> None:
     of = SITUATIONS[situation]
     change = _operated(Verb.COMPENSATE, of)
     task = change.task
     assert (task.state, task.incarnation, task.ended_at) == (TaskState.COMPENSATING, 2, None)
     assert (task.not_before, task.undoing) == (LATER, True)
-    assert change.closes_alert == (of.task.state is TaskState.ERROR)
+    assert change.closes_alert == (of.task.state is TaskState.HELD)
 
 
 # --- extend
@@ -566,10 +566,10 @@ def test_a_step_is_given_its_result_and_the_attempt_under_way_no_longer_counts(s
 
 
 def test_a_failed_step_of_a_task_in_error_is_answered_and_not_done_again() -> None:
-    of = _in_error(done(1), failed(2), result_count=2)
+    of = _held(done(1), failed(2), result_count=2)
     answered = _after(of, _operated(Verb.ANSWER, of))
     assert (answered.steps[1].state, answered.steps[1].failure) == (StepState.COMPLETED, None)
-    assert (answered.task.state, answered.task.not_before, answered.task.branched_at) == (TaskState.ERROR, None, NOW)
+    assert (answered.task.state, answered.task.not_before, answered.task.branched_at) == (TaskState.HELD, None, NOW)
     change = _operated(Verb.RESUBMIT, answered)
     assert (change.steps, change.task.state) == ([], TaskState.PENDING)
 
@@ -577,11 +577,11 @@ def test_a_failed_step_of_a_task_in_error_is_answered_and_not_done_again() -> No
 @pytest.mark.parametrize(
     ("of", "ordinal", "said"),
     [
-        (_in_error(done(1), failed(2)), 1, "has a result already"),
-        (_in_error(done(1), failed(2), failed(3)), 3, "gone another way"),
+        (_held(done(1), failed(2)), 1, "has a result already"),
+        (_held(done(1), failed(2), failed(3)), 3, "gone another way"),
         (loaded(done(1), failed(2)), 2, "gone another way"),
         (loaded(step_row(2, kind=StepKind.TIMER)), 2, "no step number 2"),
-        (_ended(TaskState.ERROR, done(1), done(2), past_count=2), 2, "no step number 2"),
+        (_ended(TaskState.HELD, done(1), done(2), past_count=2), 2, "no step number 2"),
     ],
     ids=["completed", "caught", "caught by a task that goes on", "timer", "of a past life"],
 )
@@ -620,19 +620,19 @@ def test_a_compensation_is_answered_without_a_result(state: StepState) -> None:
     assert (answered.state, answered.result) == (StepState.COMPLETED, "null")
 
 
-@pytest.mark.parametrize("in_error", [True, False], ids=["error", "compensating"])
+@pytest.mark.parametrize("held", [True, False], ids=["held", "compensating"])
 @pytest.mark.parametrize("pivot", [True, False], ids=["pivot", "step"])
 def test_once_the_undo_is_planned_nothing_forward_is_given_a_result_that_it_would_not_undo(
-    in_error: bool, pivot: bool
+    held: bool, pivot: bool
 ) -> None:
     """A request that was surely never sent is not part of the plan: as completed it would be left standing."""
     first = done(1)
     withdrawn = step_row(
         2, state=StepState.WITHDRAWN, locked_by=None, taken=False, compensation=step_policy_text(), pivot=pivot
     )
-    undo = undo_row(3, first, state=StepState.FAILED if in_error else StepState.RUNNING)
-    if in_error:
-        of = _in_error(first, withdrawn, undo, undoing=True)
+    undo = undo_row(3, first, state=StepState.FAILED if held else StepState.RUNNING)
+    if held:
+        of = _held(first, withdrawn, undo, undoing=True)
     else:
         of = msgspec.structs.replace(_undoing(opened_count=3), steps=(first, withdrawn, undo))
     _refused(Verb.ANSWER, of, step=2)

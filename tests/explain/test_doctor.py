@@ -100,7 +100,7 @@ def test_where_all_is_well_nothing_needs_care_and_everything_is_told() -> None:
     assert {finding.level for finding in findings} == {"fine"}
     assert not needs_care(findings)
     about = {finding.about for finding in findings}
-    assert {"versions", "journal", "file_system", "disk", "size", "damage", "processes", "error", "rows"} <= about
+    assert {"versions", "journal", "file_system", "disk", "size", "damage", "processes", "held", "rows"} <= about
 
 
 # --- the machine and the file
@@ -244,12 +244,12 @@ def alert(**changes: Any) -> AlertRow:
 
 
 def test_tasks_in_error_are_counted_and_the_first_one_is_named() -> None:
-    states = {TaskState.ERROR: 2, TaskState.PROCESSED: 1}
-    found = of(diagnose_store(survey(states=states), oldest_alert=alert()), "error")
+    states = {TaskState.HELD: 2, TaskState.PROCESSED: 1}
+    found = of(diagnose_store(survey(states=states), oldest_alert=alert()), "held")
     assert found.level == "care"
-    assert "2 tasks are in error, waiting for a person; the first is order-7 since" in found.says
+    assert "2 tasks are held, waiting for a person; the first is order-7 since" in found.says
     assert "(2 min ago): declined" in found.says
-    assert level(diagnose_store(survey(states=states)), "error") == "care"
+    assert level(diagnose_store(survey(states=states)), "held") == "care"
 
 
 def test_held_tasks_are_grouped_by_cause_with_one_command_for_all_of_them() -> None:
@@ -257,17 +257,15 @@ def test_held_tasks_are_grouped_by_cause_with_one_command_for_all_of_them() -> N
         alert(no=no, task_id=f"order-{no}", cause="replay", code="replay", opened_at=ago(120 - no)) for no in range(9)
     ]
     groups = summarize_groups([*rows, alert(no=10)])
-    states = {TaskState.ERROR: 10}
+    states = {TaskState.HELD: 10}
     findings = diagnose_store(survey(states=states), oldest_alert=alert(), causes=groups)
-    says = [finding for finding in findings if finding.about == "error"]
+    says = [finding for finding in findings if finding.about == "held"]
     assert [finding.level for finding in says] == ["care", "information", "information"]
     assert says[1].says.startswith("9 tasks of fulfil held by one cause: replay [replay]; the first since")
-    assert "for all of them: arriero task resubmit --state error --workflow fulfil --code replay" in says[1].remedy
+    assert "for all of them: arriero task resubmit --state held --workflow fulfil --code replay" in says[1].remedy
     assert says[2].says.startswith("1 task of fulfil held by one cause: step; since")
-    alone = diagnose_store(
-        survey(states={TaskState.ERROR: 1}), oldest_alert=alert(), causes=summarize_groups([alert()])
-    )
-    assert [finding.level for finding in alone if finding.about == "error"] == ["care"]
+    alone = diagnose_store(survey(states={TaskState.HELD: 1}), oldest_alert=alert(), causes=summarize_groups([alert()]))
+    assert [finding.level for finding in alone if finding.about == "held"] == ["care"]
 
 
 def test_alerts_that_are_not_told_in_time_need_care_and_tell_why() -> None:

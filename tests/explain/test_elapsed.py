@@ -42,9 +42,9 @@ def dispatched(ordinal: int, kind: str = "step") -> dict[str, Any]:
     [
         ([], None, 60.0, Elapsed(None, 0.0), ""),
         ([(2.0, ended("processed"))], 2.0, 9 * HOUR, Elapsed(2.0, 0.0), "2.0 s"),
-        ([(2.0, ended("error"))], 2.0, HOUR + 2, Elapsed(2.0, HOUR), "2.0 s (and 1 h waiting for a person)"),
+        ([(2.0, ended("held"))], 2.0, HOUR + 2, Elapsed(2.0, HOUR), "2.0 s (and 1 h waiting for a person)"),
         (
-            [(2.0, ended("error")), (3 * HOUR + 2, asked("resubmit")), (3 * HOUR + 3, ended("processed"))],
+            [(2.0, ended("held")), (3 * HOUR + 2, asked("resubmit")), (3 * HOUR + 3, ended("processed"))],
             3 * HOUR + 3,
             9 * HOUR,
             Elapsed(3.0, 3 * HOUR),
@@ -65,8 +65,8 @@ def dispatched(ordinal: int, kind: str = "step") -> dict[str, Any]:
             Elapsed(2.0, 60.0),
             "2.0 s (and 1 min waiting for a person)",
         ),
-        (  # an answer leaves it in error
-            [(2.0, ended("error")), (62.0, asked("answer")), (122.0, asked("compensate")), (123.0, ended("error"))],
+        (  # an answer leaves it held
+            [(2.0, ended("held")), (62.0, asked("answer")), (122.0, asked("compensate")), (123.0, ended("held"))],
             123.0,
             183.0,
             Elapsed(3.0, 180.0),
@@ -91,7 +91,7 @@ def test_what_a_task_took_is_without_the_time_it_waited_for_a_person(
 
 
 def test_a_step_that_was_done_again_took_no_more_than_its_attempts_and_their_delays() -> None:
-    events = [(2.0, ended("error")), (HOUR, asked("resubmit")), (HOUR + 5, ended("processed"))]
+    events = [(2.0, ended("held")), (HOUR, asked("resubmit")), (HOUR + 5, ended("processed"))]
     step = step_row(1, opened_at=at(1), finished_at=at(HOUR + 3))
     before = step_row(2, opened_at=at(0.5), finished_at=at(1))
     after = step_row(3, opened_at=at(HOUR + 1), finished_at=at(HOUR + 2))

@@ -136,7 +136,7 @@ def test_a_sleeping_task_tells_until_when_and_that_nobody_would_wake_it() -> Non
 # --- held
 def test_a_held_task_names_its_process() -> None:
     told = explained(loaded(locked_by=3), process(3))
-    assert first(told).says == "held by process 3 (host-3-abcd), which drives it"
+    assert first(told).says == "process 3 (host-3-abcd) drives it"
 
 
 def test_a_holder_that_does_not_look_at_its_news_is_busy_or_stuck() -> None:
@@ -273,7 +273,7 @@ def test_a_limit_is_told_ahead_and_after_it_passed() -> None:
     ahead = explained(loaded(complete_by=FUTURE), process())
     assert "then it is undone" in of_kind(ahead, "limit").says
     held = explained(loaded(complete_by=FUTURE, policy=task_policy_text(then="hold")), process())
-    assert "then it is held in error" in of_kind(held, "limit").says
+    assert "then it is held" in of_kind(held, "limit").says
     passed = explained(loaded(complete_by=PAST), process(roles=("scheduler",)))
     assert (first(passed).kind, first(passed).since) == ("limit_passed", PAST)
     assert "no process alive runs one" in first(passed).says
@@ -303,13 +303,13 @@ def test_an_undo_waits_for_the_attempts_that_began_before_it() -> None:
     assert "begun before the undo, which waits for its end" in of_kind(explained(task, process()), "running").says
 
 
-# --- in error
-def held_in_error(*steps: StepRow, **changes: Any) -> Loaded:
-    return free(*steps, **{"state": TaskState.ERROR, "ended_at": PAST, "failure": failure_text(), **changes})
+# --- held
+def held_task(*steps: StepRow, **changes: Any) -> Loaded:
+    return free(*steps, **{"state": TaskState.HELD, "ended_at": PAST, "failure": failure_text(), **changes})
 
 
 def test_a_failed_step_tells_what_a_resubmission_does_again_and_that_its_arguments_may_be_edited() -> None:
-    told = explained(held_in_error(done(1), failed(2), failure=failure_text(redo=(2,), code="declined")), process())
+    told = explained(held_task(done(1), failed(2), failure=failure_text(redo=(2,), code="declined")), process())
     assert "it waits for a person: charge: declined [declined]" in first(told).says
     says = of_kind(told, "failed_step").says
     assert "step step2 failed after 1 attempt (permanent: declined [declined]); it surely did not happen" in says
@@ -320,7 +320,7 @@ def test_a_failed_step_tells_what_a_resubmission_does_again_and_that_its_argumen
 
 
 def test_the_arguments_of_a_step_in_doubt_may_not_be_edited_before_it_is_answered() -> None:
-    told = explained(held_in_error(failed(1, in_doubt=True), failure=failure_text(redo=(1,))), process())
+    told = explained(held_task(failed(1, in_doubt=True), failure=failure_text(redo=(1,))), process())
     says = of_kind(told, "failed_step").says
     assert "it is in doubt: it may have happened" in says
     assert "its arguments may not be edited until you answer it" in says
@@ -331,7 +331,7 @@ def test_the_arguments_of_a_step_in_doubt_may_not_be_edited_before_it_is_answere
 
 
 def test_where_several_failed_the_edited_step_is_named() -> None:
-    told = explained(held_in_error(failed(1), failed(2), failure=failure_text(redo=(1, 2))), process())
+    told = explained(held_task(failed(1), failed(2), failure=failure_text(redo=(1, 2))), process())
     options = [move.options for move in moves_of(told, Verb.RESUBMIT)]
     assert ("--arguments", "JSON", "--at-step", "step2") in options
 
@@ -339,7 +339,7 @@ def test_where_several_failed_the_edited_step_is_named() -> None:
 def test_a_failed_undo_names_what_is_still_open_and_both_ways_out() -> None:
     one, two = done(1), done(2)
     undo = (undo_row(3, two, state=StepState.FAILED, failure=failure("permanent"), failure_count=1), undo_row(4, one))
-    told = explained(held_in_error(one, two, *undo, undoing=True, failure=failure_text("undo")), process())
+    told = explained(held_task(one, two, *undo, undoing=True, failure=failure_text("undo")), process())
     open_ones = [reason.says for reason in told.reasons if reason.kind == "open_compensation"]
     assert open_ones == ["the undo of step2 failed (permanent: no line [busy])", "the undo of step1 is still open"]
     assert "answer undo:step2, undo:step1" in of_kind(told, "repair").says
@@ -351,7 +351,7 @@ def test_a_failed_undo_names_what_is_still_open_and_both_ways_out() -> None:
 
 def test_a_step_in_doubt_without_compensation_is_to_be_answered_before_anything_else() -> None:
     doubtful = failed(1, in_doubt=True)
-    told = explained(held_in_error(doubtful, undoing=True, failure=failure_text("in_doubt")), process())
+    told = explained(held_task(doubtful, undoing=True, failure=failure_text("in_doubt")), process())
     assert "may have happened and has no compensation" in of_kind(told, "in_doubt").says
     assert moves_of(told, Verb.RESUBMIT)[0].refused
     assert ("--did-not-happen",) in [move.options for move in moves_of(told, Verb.ANSWER)]
@@ -369,7 +369,7 @@ def test_a_step_in_doubt_without_compensation_is_to_be_answered_before_anything_
     ],
 )
 def test_what_no_step_failed_by_has_its_hint(kind: str, part: str) -> None:
-    assert part in of_kind(explained(held_in_error(failure=failure_text(kind)), process()), "cause").says
+    assert part in of_kind(explained(held_task(failure=failure_text(kind)), process()), "cause").says
 
 
 def alert(**changes: Any) -> AlertRow:
@@ -378,7 +378,7 @@ def alert(**changes: Any) -> AlertRow:
 
 
 def test_an_alert_is_told_or_it_is_told_why_not() -> None:
-    task = held_in_error(failed(1))
+    task = held_task(failed(1))
     assert (
         "was told to log, webhook"
         in of_kind(explained(task, alert=alert(told=("log", "webhook"), next_at=None)), "alert").says
@@ -398,14 +398,14 @@ def test_a_processed_task_is_moved_by_compensate_alone() -> None:
     assert (move.verb, move.does, move.refused) == (Verb.COMPENSATE, "undoes what it did: step2, step1", "")
 
 
-def test_past_a_pivot_compensate_is_refused_and_cancel_holds_in_error() -> None:
+def test_past_a_pivot_compensate_is_refused_and_cancel_holds_it() -> None:
     ended = explained(free(done(1, pivot=True), state=TaskState.PROCESSED, ended_at=PAST))
     assert "step step1 has happened" in of_kind(ended, "pivot").says
     assert "step1 is a pivot" in moves_of(ended, Verb.COMPENSATE)[0].refused
     under_way = explained(loaded(done(1, pivot=True)), process())
     assert "step1 is a pivot" in moves_of(under_way, Verb.COMPENSATE)[0].refused
     (cancel,) = moves_of(under_way, Verb.CANCEL)
-    assert (cancel.refused, "held in error" in cancel.does) == ("", True)
+    assert (cancel.refused, "held" in cancel.does) == ("", True)
     assert under_way.actions[-1].verb is Verb.COMPENSATE  # what is refused stands last
 
 
@@ -423,7 +423,7 @@ def test_an_undo_that_would_stop_at_a_step_in_doubt_says_so_beforehand() -> None
     ):
         rows = free(done(1), pending(2, in_doubt=True), policy=task_policy_text(undo_on_doubt=policy))
         (move,) = moves_of(explained(rows, process()), Verb.CANCEL)
-        assert move.does.startswith(f"undoes what it did: step1; {does} in error if step2 may have happened")
+        assert move.does.startswith(f"undoes what it did: step1; {does} held if step2 may have happened")
 
 
 def test_a_task_held_in_doubt_says_what_its_undo_does_with_and_without_the_answer() -> None:
@@ -437,7 +437,7 @@ def test_a_task_held_in_doubt_says_what_its_undo_does_with_and_without_the_answe
             first,
             stuck,
             undo_row(3, first, state=state),
-            state=TaskState.ERROR,
+            state=TaskState.HELD,
             undoing=True,
             ended_at=NOW,
             failure=failure_text("in_doubt"),

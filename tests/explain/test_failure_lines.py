@@ -88,7 +88,7 @@ def test_whatever_a_text_holds_an_attempt_is_one_short_line_that_moves_no_cursor
 def test_a_task_that_is_held_by_its_code_is_told_with_the_traceback_and_any_other_is_not() -> None:
     trace = (CapturedError("KeyError", (LINE,)),)
     held = describe_held_task(
-        task_row(state=TaskState.ERROR), TaskFailure("bug", "KeyError: 'nix'", code="bug", trace=trace)
+        task_row(state=TaskState.HELD), TaskFailure("bug", "KeyError: 'nix'", code="bug", trace=trace)
     )
     assert held is not None
     assert held.says.splitlines() == [

@@ -61,8 +61,8 @@ EVENTS: dict[str, tuple[Event, str]] = {
         "2 failed attempts of the outage are not counted any more",
     ),
     "task.terminal": (
-        {"state": "error", "fence": 5077, "failure": TASK_FAILURE},
-        "in error, a person is needed: charge: no line [busy]",
+        {"state": "held", "fence": 5077, "failure": TASK_FAILURE},
+        "held: it waits for an operator: charge: no line [busy]",
     ),
     "alert.opened": ({"cause": "step"}, "an alert is opened"),
     "alert.closed": ({}, "its alert is closed"),
@@ -279,7 +279,7 @@ def test_a_process_goes_by_its_number_and_its_name_is_told_once() -> None:
             row({"type": "operator.action", **EVENTS["operator.action"][0]}, actor="operator"),
         ]
     )
-    closed = "its alert is closed: it is no longer in error"
+    closed = "its alert is closed: it is no longer held"
     assert [line.says for line in told if isinstance(line, TimelineEntry)][1:-1] == [
         "taken up by process 7 (vm-12-abcd)",
         closed,

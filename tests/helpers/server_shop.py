@@ -58,16 +58,16 @@ class ShopWorld(ServerWorld):
     """A server of the shop."""
 
     async def sell(self) -> None:
-        """Submit a task in each state: processed, compensated, error and one that sleeps, and wait until it is there."""
+        """Submit a task in each state: processed, compensated, held and one that sleeps, and wait until it is there."""
         for task_id, workflow_name, arguments in (
             ("processed", "fulfil", {"order": {"item": "lamp"}}),
             ("compensated", "fulfil", {"order": {"item": "gold"}}),
-            ("error", "inspect_item", {"item": "lamp"}),
+            ("held", "inspect_item", {"item": "lamp"}),
             ("sleeping", "wait_long", {}),
         ):
             body = {"workflow": workflow_name, "arguments": arguments, "id": task_id}
             (await self.http.post("/v1/tasks", json=body)).raise_for_status()
-        for task_id in ("processed", "compensated", "error"):
+        for task_id in ("processed", "compensated", "held"):
             with suppress(TaskFailed):
                 await self.app.task(task_id).result(timeout=60)
 

@@ -171,7 +171,7 @@ def check(world: World) -> None:
 
 
 async def held(task: Task[Any], match: str | None = None) -> TaskFailed:
-    """The task ends in error."""
+    """The task is held."""
     with pytest.raises(TaskFailed, match=match) as failed:
         await task.result()
     assert not isinstance(failed.value, TaskCompensated)

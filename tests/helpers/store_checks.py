@@ -112,8 +112,8 @@ async def _wrong_alerts(store: StateStore, tasks: list[TaskRow]) -> list[str]:
     others = ("gap", "unreadable", "breaker", "schedule")  # of its convoy, of what could not be read, of an Agent
     found = [alert for alert in await store.alerts(limit=TASKS_MAX) if alert.cause not in others]
     opened = sorted((alert.task_no, alert.incarnation) for alert in found)
-    wanted = sorted((task.task_no, task.incarnation) for task in tasks if task.state is TaskState.ERROR)
-    return [] if opened == wanted else [f"alerts are open of (task, incarnation) {opened}, in error are {wanted}"]
+    wanted = sorted((task.task_no, task.incarnation) for task in tasks if task.state is TaskState.HELD)
+    return [] if opened == wanted else [f"alerts are open of (task, incarnation) {opened}, held are {wanted}"]
 
 
 async def _wrong_breaker_alerts(store: StateStore, breakers: list[BreakerRow]) -> list[str]:

@@ -260,11 +260,11 @@ class Vault:
         sleeping, held = self.id("sleeping"), self.id("held")
         edit = {"arguments": {"order": f"{self.payload}: asked"}, "step": "audit"}
         named: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
-            ("resubmit", held, {}, {"state": "error"}),
-            ("compensate", held, {}, {"state": "error"}),
+            ("resubmit", held, {}, {"state": "held"}),
+            ("compensate", held, {}, {"state": "held"}),
             ("cancel", sleeping, {}, {"workflow": "wait_long"}),
             ("extend", sleeping, {"within": 9_000.0}, {"workflow": "wait_long"}),
-            ("answer", held, {"step": "audit", "result": "by hand"}, {"state": "error"}),
+            ("answer", held, {"step": "audit", "result": "by hand"}, {"state": "held"}),
             ("pause", sleeping, {}, {"workflow": "wait_long"}),
             ("snooze", sleeping, {"delay": 60.0}, {"workflow": "wait_long"}),
         ]

@@ -106,7 +106,7 @@ def test_an_effect_that_the_order_does_not_call_for_is_named() -> None:
     assert reason.endswith("where there should be none")
 
 
-@pytest.mark.parametrize(("state", "word"), [("compensated", "compensated"), ("error", "held in error")])
+@pytest.mark.parametrize(("state", "word"), [("compensated", "compensated"), ("error", "held")])
 def test_an_effect_left_behind_by_an_order_that_is_not_processed_is_named(state: str, word: str) -> None:
     ((order_id, reason),) = reasons(balance([PURCHASE], {"1": state}, [*WHOLE, *UNDONE[1:]]))
     assert order_id == "1"

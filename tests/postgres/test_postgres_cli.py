@@ -117,7 +117,7 @@ def test_commands_read_a_store_on_a_server(sold: Call, shop: Path, url: str) -> 
     assert [(task["id"], task["state"]) for task in listed][:3] == [
         ("processed", "processed"),
         ("compensated", "compensated"),
-        ("buggy", "error"),
+        ("buggy", "held"),
     ]
     shown = json.loads(sold("task", "show", "processed", "--json").stdout)
     assert [(step["name"], step["state"]) for step in shown["steps"]] == [

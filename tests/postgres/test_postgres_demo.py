@@ -60,7 +60,7 @@ def test_a_storm_over_killed_processes_balances_checks_clean_and_leaves_nothing(
     assert figures["ok"]
     assert figures["books_balanced"]
     assert figures["history_clean"]
-    assert (figures["processes"], figures["kills"], figures["error"]) == (3, 2, 0)
+    assert (figures["processes"], figures["kills"], figures["held"]) == (3, 2, 0)
     assert figures["processed"] + figures["compensated"] == 60
     assert ":***@" in done.stderr
     assert PASSWORD not in done.stdout + done.stderr

@@ -238,7 +238,7 @@ async def test_a_key_that_raises_or_is_no_text_holds_its_task_and_says_so(key: A
         with pytest.raises(TaskFailed) as failed:
             await within(task.result())
         assert said in failed.value.reason
-        assert failed.value.state == "error"
+        assert failed.value.state == "held"
 
 
 async def test_silence_opens_it_too(bank: Bank) -> None:

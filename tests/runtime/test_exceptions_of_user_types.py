@@ -137,7 +137,7 @@ async def test_an_output_that_cannot_be_recorded_holds_its_task_and_undoes_nothi
         task = await world.app.submit(call)
         with pytest.raises(TaskFailed, match=says):
             await task.result()
-        assert (await task.view()).state == "error"
+        assert (await task.view()).state == "held"
         assert shop.calls == ["charge"]
         assert await (await world.app.submit(shop.fine())).result() == "booked"
 

@@ -261,7 +261,7 @@ async def test_the_third_loss_holds_the_task_alone_and_charges_nobody_else(machi
         await declare_lost(session_of(app))
         with pytest.raises(TaskFailed, match="3 processes died or froze while they held it") as failed:
             await within(task.result())
-        assert (failed.value.state, failed.value.code) == ("error", "lost")
+        assert (failed.value.state, failed.value.code) == ("held", "lost")
         await within(inside.wait())
         assert (await bystander.view()).lost_count == 0
         gate.set()

@@ -118,7 +118,7 @@ async def test_an_output_that_cannot_be_recorded_holds_the_task(what: str) -> No
     async with testing.running(App("give", workflows=[give])) as world:
         with pytest.raises(TaskFailed, match="output cannot be recorded") as failed:
             await within((await world.app.submit(give(what))).result())
-        assert (failed.value.state, failed.value.code) == ("error", "unrecordable_output")
+        assert (failed.value.state, failed.value.code) == ("held", "unrecordable_output")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ async def test_arguments_of_the_workflow_that_the_new_code_refuses_hold_the_task
     async with app.running():
         with pytest.raises(TaskFailed, match="carry") as failed:
             await within(app.task(name).result())
-        assert (failed.value.state, failed.value.code) == ("error", "refused_arguments")
+        assert (failed.value.state, failed.value.code) == ("held", "refused_arguments")
     await machine.check()
 
 
@@ -239,7 +239,7 @@ async def test_code_that_asks_with_other_arguments_holds_the_task_and_names_both
     async with app.running(agents=[]):
         with pytest.raises(TaskFailed) as failed:
             await within(app.task(name).result())
-    assert (failed.value.state, failed.value.code) == ("error", "replay")
+    assert (failed.value.state, failed.value.code) == ("held", "replay")
     for part in (
         "step load was recorded with the arguments",
         '{"what":"salt"}',
@@ -267,7 +267,7 @@ async def test_code_that_no_longer_asks_for_a_recorded_step_holds_the_task_and_n
     async with app.running(agents=[]):
         with pytest.raises(TaskFailed, match="no longer asks for the recorded step load") as failed:
             await within(app.task(name).result())
-    assert (failed.value.state, failed.value.code) == ("error", "replay")
+    assert (failed.value.state, failed.value.code) == ("held", "replay")
     await machine.check()
 
 

@@ -157,7 +157,7 @@ async def test_a_step_of_an_agent_that_is_not_in_the_app_holds_the_task_and_name
             TaskFailed, match="step load of Agent mules is not in this App: add the Agent to it"
         ) as failed:
             await within((await app.submit(carry("salt"))).result())
-        assert (failed.value.state, failed.value.code, failed.value.step) == ("error", "unknown_step", "load")
+        assert (failed.value.state, failed.value.code, failed.value.step) == ("held", "unknown_step", "load")
     assert where == []
 
 

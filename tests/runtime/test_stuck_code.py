@@ -25,7 +25,7 @@ async def end_of(app: App, call: object) -> TaskFailed:
             await within(task.result())
         ok = await world.app.submit(load())
         assert await within(ok.result()) == "salt"  # nobody else was harmed
-        assert failed.value.state == "error"
+        assert failed.value.state == "held"
         return failed.value
 
 

@@ -204,7 +204,7 @@ async def test_a_caller_that_is_gone_in_the_middle_of_a_verb_on_many_learns_late
             await world.http.get(f"/v1/tasks/held-{number}/result?wait=30")
         why = {"reason": "the books were found"}
         planned = await world.http.post(
-            "/v1/tasks:compensate", json={**why, "filter": {"state": "error"}, "dry_run": True}
+            "/v1/tasks:compensate", json={**why, "filter": {"state": "held"}, "dry_run": True}
         )
         plan = planned.json()["plan"]
         await CutOff(world, "/v1/tasks:compensate", f'{{"reason": "{why["reason"]}", "plan": "{plan}"}}'.encode()).run()

@@ -237,7 +237,7 @@ async def test_the_doctor_says_what_needs_care(tmp_path: Path, kind: str) -> Non
         await world.sell()
         found = await _ask(world, "GET", "/v1/doctor")
         assert found["healthy"] is False
-        assert any(finding["level"] == "care" and "error" in finding["says"] for finding in found["findings"])
+        assert any(finding["level"] == "care" and "held" in finding["says"] for finding in found["findings"])
         if kind == "sqlite":
             said = await asyncio.to_thread(CliRunner().invoke, commands, ("doctor", "--json", "--store", url))
             told = json.loads(said.stdout)

@@ -18,12 +18,12 @@ async def _post(world: ShopWorld, path: str, body: dict[str, Any], status: int =
 
 
 async def _hold(world: ShopWorld, count: int) -> list[str]:
-    """Bring tasks into error."""
+    """Bring tasks into the state held."""
     ids = [f"held-{number}" for number in range(count)]
     tasks = [{"workflow": "inspect_item", "arguments": {"item": "lamp"}, "id": one} for one in ids]
     await _post(world, "/v1/tasks:submit", {"tasks": tasks})
     for one in ids:
-        assert (await world.http.get(f"/v1/tasks/{one}/result?wait=30")).json()["state"] == "error"
+        assert (await world.http.get(f"/v1/tasks/{one}/result?wait=30")).json()["state"] == "held"
     return ids
 
 
@@ -96,11 +96,11 @@ REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
     ("sleeping", "resume", {}),
     ("sleeping", "resubmit", {"arguments": {"seconds": 1.0}}),
     ("processed", "resubmit", {"arguments": [1]}),
-    ("error", "resubmit", {"arguments": [1], "step": "unknown"}),
-    ("error", "answer", {"step": "unknown", "did_not_happen": True}),
-    ("error", "answer", {"step": "audit"}),
-    ("error", "answer", {"step": "audit", "result": "x", "did_not_happen": True}),
-    ("error", "resubmit", {"arguments": {"item": "a"}, "step": "unknown"}),
+    ("held", "resubmit", {"arguments": [1], "step": "unknown"}),
+    ("held", "answer", {"step": "unknown", "did_not_happen": True}),
+    ("held", "answer", {"step": "audit"}),
+    ("held", "answer", {"step": "audit", "result": "x", "did_not_happen": True}),
+    ("held", "resubmit", {"arguments": {"item": "a"}, "step": "unknown"}),
     ("sleeping", "extend", {"within": 0.0}),
     ("sleeping", "snooze", {"delay": 0.0}),
     ("processed", "snooze", {"delay": 5.0}),
@@ -123,11 +123,11 @@ async def test_every_refusal_of_python_is_the_same_over_http(
 async def test_edited_arguments_and_answers_are_read_as_the_code_declares_them() -> None:
     async with open_shop(running=True) as world:
         await world.sell()
-        wrong = await _post(world, "/v1/tasks/error:answer", {**WHY, "step": "audit", "result": 5}, 422)
+        wrong = await _post(world, "/v1/tasks/held:answer", {**WHY, "step": "audit", "result": 5}, 422)
         assert "Expected `str`" in wrong["detail"]
-        await _post(world, "/v1/tasks/error:answer", {**WHY, "step": "audit", "result": "all is well"})
-        await _post(world, "/v1/tasks/error:resubmit", WHY)
-        end = (await world.http.get("/v1/tasks/error/result?wait=30")).json()
+        await _post(world, "/v1/tasks/held:answer", {**WHY, "step": "audit", "result": "all is well"})
+        await _post(world, "/v1/tasks/held:resubmit", WHY)
+        end = (await world.http.get("/v1/tasks/held/result?wait=30")).json()
         assert (end["state"], end["output"]) == ("processed", "all is well")
         again = {**WHY, "arguments": {"order": {"item": "lamp"}}}
         await _post(world, "/v1/tasks/compensated:resubmit", again)
@@ -138,7 +138,7 @@ async def test_edited_arguments_and_answers_are_read_as_the_code_declares_them()
 async def test_a_verb_on_many_goes_part_by_part_and_each_task_is_asked_once() -> None:
     async with open_shop(running=True) as world:
         ids = await _hold(world, 5)
-        body: dict[str, Any] = {**WHY, "filter": {"state": "error"}, "limit": 2}
+        body: dict[str, Any] = {**WHY, "filter": {"state": "held"}, "limit": 2}
         done: list[str] = []
         while True:
             part = await _post(world, "/v1/tasks:compensate", body)
@@ -156,13 +156,13 @@ async def test_a_verb_on_many_goes_part_by_part_and_each_task_is_asked_once() ->
 async def test_a_plan_whose_answer_was_lost_may_be_sent_again_and_says_what_was_done() -> None:
     async with open_shop(running=True) as world:
         ids = await _hold(world, 3)
-        planned = await _post(world, "/v1/tasks:resubmit", {**WHY, "filter": {"state": "error"}, "dry_run": True})
+        planned = await _post(world, "/v1/tasks:resubmit", {**WHY, "filter": {"state": "held"}, "dry_run": True})
         assert (planned["outcome"], planned["done"]) == ("would_be_done", ids)
-        assert await world.app.tasks(state="error").count() == 3
+        assert await world.app.tasks(state="held").count() == 3
         first = await _post(world, "/v1/tasks:resubmit", {**WHY, "plan": planned["plan"]})
         assert first["done"] == ids
         for one in ids:  # each fails again: by its state alone it would allow the verb once more
-            assert (await world.http.get(f"/v1/tasks/{one}/result?wait=30")).json()["state"] == "error"
+            assert (await world.http.get(f"/v1/tasks/{one}/result?wait=30")).json()["state"] == "held"
         second = await _post(world, "/v1/tasks:resubmit", {**WHY, "plan": planned["plan"]})
         assert (second["done"], second["done_before"]) == ([], ids)
         other = await _post(world, "/v1/tasks:resubmit", {"reason": "another", "plan": planned["plan"]})
@@ -173,16 +173,14 @@ async def test_a_plan_whose_answer_was_lost_may_be_sent_again_and_says_what_was_
 async def test_a_plan_is_of_one_verb_and_of_the_tasks_that_it_was_made_of() -> None:
     async with open_shop(running=True) as world:
         await _hold(world, 1)
-        plan = (await _post(world, "/v1/tasks:resubmit", {**WHY, "filter": {"state": "error"}, "dry_run": True}))[
-            "plan"
-        ]
+        plan = (await _post(world, "/v1/tasks:resubmit", {**WHY, "filter": {"state": "held"}, "dry_run": True}))["plan"]
         for verb, token in (("compensate", plan), ("resubmit", plan[:-2]), ("resubmit", "x")):
             refused = await _post(world, f"/v1/tasks:{verb}", {**WHY, "plan": token}, 422)
             assert refused["code"] == "cursor-invalid"
 
 
 @pytest.mark.parametrize("verb", list(Verb))
-@pytest.mark.parametrize("selection", [{}, {"filter": {}}, {"filter": {"state": "error"}, "plan": "x"}], ids=str)
+@pytest.mark.parametrize("selection", [{}, {"filter": {}}, {"filter": {"state": "held"}, "plan": "x"}], ids=str)
 async def test_a_verb_on_everything_or_on_nothing_is_refused(verb: Verb, selection: dict[str, Any]) -> None:
     needed: dict[Verb, dict[str, Any]] = {
         Verb.EXTEND: {"within": 5.0},
@@ -197,7 +195,7 @@ async def test_a_verb_on_everything_or_on_nothing_is_refused(verb: Verb, selecti
 
 async def test_a_verb_needs_a_reason_and_the_scope() -> None:
     async with open_shop() as world:
-        for path, more in (("/v1/tasks/x:pause", {}), ("/v1/tasks:pause", {"filter": {"state": "error"}})):
+        for path, more in (("/v1/tasks/x:pause", {}), ("/v1/tasks:pause", {"filter": {"state": "held"}})):
             unsaid = await _post(world, path, {"reason": " ", **more}, 422)
             assert unsaid["detail"].startswith("reason is ' '")
             denied = await world.http.post(path, json=WHY, headers=bearer("submit"))

@@ -33,7 +33,7 @@ async def test_the_command_line_and_http_show_the_same_task(tmp_path: Path) -> N
     async with open_shop(url, running=True) as world:
         await world.sell()
     async with open_shop(url) as world:
-        for task_id in ("processed", "compensated", "error", "sleeping"):
+        for task_id in ("processed", "compensated", "held", "sleeping"):
             over_http = await _get(world, f"/v1/tasks/{task_id}")
             assert over_http.pop("payloads") == "included"
             told = await _ask_command_line("task", "show", task_id, "--json", "--store", url)
@@ -59,7 +59,7 @@ async def test_the_command_line_and_http_explain_a_task_alike(tmp_path: Path) ->
     async with open_shop(url, running=True) as world:
         await world.sell()
     async with open_shop(url) as world:
-        for task_id in ("processed", "compensated", "error"):
+        for task_id in ("processed", "compensated", "held"):
             over_http = await _get(world, f"/v1/tasks/{task_id}/explain")
             told = await _ask_command_line("task", "explain", task_id, "--json", "--store", url)
             for name in ("state", "people", "results", "output"):
@@ -71,7 +71,7 @@ async def test_the_command_line_and_http_explain_a_task_alike(tmp_path: Path) ->
 async def test_a_token_without_read_payloads_gets_no_payload_and_is_told_so() -> None:
     async with open_shop(running=True) as world:
         await world.sell()
-        for task_id in ("processed", "compensated", "error"):
+        for task_id in ("processed", "compensated", "held"):
             for path in ("", "/history", "/explain", "/result"):
                 answer = await world.http.get(f"/v1/tasks/{task_id}{path}", headers=bearer("read"))
                 assert answer.status_code == 200
@@ -124,7 +124,7 @@ async def test_a_cursor_fits_only_the_list_and_the_filter_it_came_from() -> None
         assert len((await _get(world, f"/v1/tasks?limit=2&cursor={cursor}"))["tasks"]) == 2
         forged = cursor[:-1] + ("A" if cursor[-1] != "A" else "B")
         for path in (
-            f"/v1/tasks?limit=1&state=error&cursor={cursor}",
+            f"/v1/tasks?limit=1&state=held&cursor={cursor}",
             f"/v1/tasks?limit=1&order=newest&cursor={cursor}",
             f"/v1/tasks/task-1/history?cursor={cursor}",
             f"/v1/tasks?cursor={forged}",
@@ -139,11 +139,11 @@ async def test_a_cursor_fits_only_the_list_and_the_filter_it_came_from() -> None
 async def test_a_history_comes_in_pages_and_says_what_the_events_are() -> None:
     async with open_shop(running=True) as world:
         await world.sell()
-        whole = (await _get(world, "/v1/tasks/error/history?limit=200"))["entries"]
+        whole = (await _get(world, "/v1/tasks/held/history?limit=200"))["entries"]
         found: list[Any] = []
         cursor = ""
         while cursor is not None:
-            page = await _get(world, f"/v1/tasks/error/history?limit=1{cursor and f'&cursor={cursor}'}")
+            page = await _get(world, f"/v1/tasks/held/history?limit=1{cursor and f'&cursor={cursor}'}")
             found += page["entries"]
             cursor = page["next"]
         assert found == whole
@@ -157,8 +157,8 @@ async def test_the_end_of_a_task_may_be_waited_for() -> None:
         await world.sell()
         done = await _get(world, "/v1/tasks/processed/result")
         assert (done["state"], done["output"]) == ("processed", "receipt for 1 lamp")
-        held = await _get(world, "/v1/tasks/error/result?wait=1")
-        assert (held["state"], held["code"]) == ("error", "closed")
+        held = await _get(world, "/v1/tasks/held/result?wait=1")
+        assert (held["state"], held["code"]) == ("held", "closed")
         still = await world.http.get("/v1/tasks/sleeping/result?wait=0.01")
         assert (still.status_code, still.json()["state"]) == (202, "processing")
 

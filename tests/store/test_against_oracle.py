@@ -557,8 +557,8 @@ class SqliteAgainstMemory:
                 await self.ask(lambda s, a=alert, t=told, i=again_in: s.settle_alert(a.no, a.attempts, t, i, "why"))
 
     async def purge(self) -> None:
-        ended = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
-        states = self.random.choice([ended, ended, (TaskState.ERROR,)])
+        ended = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.HELD)
+        states = self.random.choice([ended, ended, (TaskState.HELD,)])
         before = later(self.clock(), -self.random.choice([0.0, 10.0, 60.0]))
         which = Purge(states=states, ended_before=before)
         limit, after = self.random.choice([1, 2, 10]), self.random.choice([0, 0, 3])
@@ -694,7 +694,7 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
         "old_term",
         "unknown",
     }
-    expected |= {"not_allowed", "came_first", "purged", "dropped", "processed", "compensated", "error"}
+    expected |= {"not_allowed", "came_first", "purged", "dropped", "processed", "compensated", "held"}
     expected |= {f"{verb} of {state}" for verb, state in VERB_RULES}
     expected |= {
         "another body",

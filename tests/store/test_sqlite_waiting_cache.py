@@ -127,7 +127,7 @@ def test_the_turn_of_the_first_makes_the_second_the_first() -> None:
     known = line(1, 2, 3)
     assert known.update(waiting(1, turn=Turn.OPEN))
     assert numbers(known) == [2, 3]
-    assert known.update(waiting(2, turn=Turn.SET_ASIDE, state=TaskState.ERROR))
+    assert known.update(waiting(2, turn=Turn.SET_ASIDE, state=TaskState.HELD))
     assert numbers(known) == [3, None]
 
 

@@ -231,7 +231,7 @@ async def test_a_task_that_opens_too_many_steps_is_held_and_opens_none_of_them(
     monkeypatch.setattr(transitions, "STEPS_PER_TASK_MAX", 3)
     task, _ = await world.opened(await world.held(), step("charge", "#1"), step("charge", "#2"))
     answer = await world.advance(task, opened=[step("charge", "#3", take=True), step("charge", "#4")])
-    assert (answer.task.state, answer.dispatches) == (TaskState.ERROR, ())
+    assert (answer.task.state, answer.dispatches) == (TaskState.HELD, ())
     assert "too_many_steps" in (answer.task.failure or "")
     steps = (await world.load(task.task_no)).steps
     assert [one.state for one in steps] == [StepState.WITHDRAWN] * 2
@@ -379,7 +379,7 @@ async def test_a_held_task_withdraws_its_requests_lists_its_plan_and_opens_one_a
     failure = TaskFailure("in_doubt", "charge may have happened", "charge", "in_doubt")
     answer = await world.advance(task, opened=[step("ship")], ending=Hold(failure, (undo_of(charge),)))
     ended = answer.task
-    assert (ended.state, ended.locked_by, ended.not_before, ended.ended_at) == (TaskState.ERROR, None, None, NOON)
+    assert (ended.state, ended.locked_by, ended.not_before, ended.ended_at) == (TaskState.HELD, None, None, NOON)
     states = [one.state for one in (await world.load(task.task_no)).steps]
     assert states == [StepState.RUNNING, StepState.WITHDRAWN, StepState.WITHDRAWN, StepState.PLANNED]
     assert [e["cause"] for e in await _events_of(world, "alert.opened")] == ["in_doubt"]
@@ -396,7 +396,7 @@ async def test_an_attempt_that_outlives_the_hold_is_still_recorded_and_moves_not
     loaded = await world.load(task.task_no)
     assert [one.state for one in loaded.steps] == [StepState.COMPLETED, StepState.WITHDRAWN]
     assert loaded.steps[1].in_doubt
-    assert (loaded.task.state, loaded.task.fence, loaded.task.not_before) == (TaskState.ERROR, ended.fence, None)
+    assert (loaded.task.state, loaded.task.fence, loaded.task.not_before) == (TaskState.HELD, ended.fence, None)
     assert (loaded.task.unseen_since, loaded.task.open_count) == (None, 0)
 
 

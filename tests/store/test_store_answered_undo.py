@@ -36,6 +36,6 @@ async def test_a_compensation_is_parked_with_its_task_though_a_failed_step_was_a
         (command,) = on_process_lost(await world.store.load_held(process_no, 10), process_no, "other")
         await world.written(command)
     held = await world.load(1)
-    assert (held.task.state, held.task.open_count) == (TaskState.ERROR, 0)
+    assert (held.task.state, held.task.open_count) == (TaskState.HELD, 0)
     assert held.steps[1].state is StepState.PLANNED
     assert await world.take(4) == []

@@ -34,13 +34,13 @@ async def test_free_tasks_are_due_or_later_and_those_behind_another_one_wait_for
     assert await world.store.measure_backlog() == expected
 
 
-async def test_a_claimed_task_is_held_and_one_in_error_has_an_alert(world: World) -> None:
+async def test_a_claimed_task_is_held_and_one_held_has_an_alert(world: World) -> None:
     await world.store.submit([submission("bad", reply_to="web"), submission("good")])
     process_no = await world.process()
     bad, _ = await world.claim(process_no)
     await world.advance(bad.task, ending=Hold(FAILED))
     found = await world.store.measure_backlog()
-    assert (found.held, found.due, found.error, found.alerts) == (1, 0, 1, 1)
+    assert (found.running, found.due, found.held, found.alerts) == (1, 0, 1, 1)
     assert found.statuses > 0
     assert found.oldest_status_at == Instant(NOON)
 

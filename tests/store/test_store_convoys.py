@@ -552,7 +552,7 @@ async def test_what_comes_after_it_was_skipped_is_set_aside_and_told(world: Worl
     await done(world, loaded.task)
     assert await world.claim() == []
     task = await world.task(late)
-    assert (task.state, task.turn) == (TaskState.ERROR, Turn.SET_ASIDE)
+    assert (task.state, task.turn) == (TaskState.HELD, Turn.SET_ASIDE)
     (alert,) = await world.store.alerts()
     assert (alert.task_id, alert.cause) == ("s1", "late")
     await operate(world, late, Verb.RESUBMIT)
@@ -792,7 +792,7 @@ async def test_a_head_in_error_is_not_purged_from_under_its_key(world: World) ->
     await failed(world, await head(world))
     for alert in await world.store.take_alerts(10, 60.0):
         await world.store.settle_alert(alert.no, alert.attempts, ("log",), None, "")
-    which = Purge(states=(TaskState.ERROR,), ended_before=world.clock())
+    which = Purge(states=(TaskState.HELD,), ended_before=world.clock())
     assert (await world.store.purge(which, actor="ann", limit=100)).count == 0
 
 

@@ -300,7 +300,7 @@ async def test_an_entry_whose_convoy_has_ended_meanwhile_is_held_for_a_person(wo
     ledger = await ledgers.let_go(ledger)
     assert ledger.state is LedgerState.DONE
     task = await ledgers.task("t1")
-    assert (task.state, task.turn, task.place) == (TaskState.ERROR, Turn.SET_ASIDE, 3)
+    assert (task.state, task.turn, task.place) == (TaskState.HELD, Turn.SET_ASIDE, 3)
     (alert,) = await world.store.alerts()
     assert (alert.task_id, alert.cause) == ("t1", "late")
     assert "came with ledger 'may', and convoy 'a' has ended" in alert.reason
@@ -317,7 +317,7 @@ async def test_an_entry_whose_convoy_is_ordered_otherwise_meanwhile_is_held_for_
     await ledgers.let_go(await ledgers.open(ledger))
     for task_id in ("t1", "t2"):
         task = await ledgers.task(task_id)
-        assert (task.state, task.turn) == (TaskState.ERROR, Turn.SET_ASIDE)
+        assert (task.state, task.turn) == (TaskState.HELD, Turn.SET_ASIDE)
     assert sorted(await world.claimed_ids()) == ["by place", "by sequence"]
 
 
@@ -381,7 +381,7 @@ async def test_a_task_keeps_the_number_of_its_ledger_and_lists_select_by_its_id(
     assert await ids(ledger="may") == ["t1", "t2"]
     assert await ids(ledger="may", newest_first=True) == ["t2", "t1"]
     assert await ids(ledger="june", workflow="fulfil") == ["j1"]
-    assert await ids(ledger="may", state=TaskState.ERROR) == []
+    assert await ids(ledger="may", state=TaskState.HELD) == []
     assert await ids(ledger="july") == []
     assert await store.list_tasks(TaskFilter(ledger="may"), after=(await world.task(2)).task_no, limit=5) == [
         await ledgers.task("t2")
@@ -423,7 +423,7 @@ async def test_a_task_of_a_ledger_that_is_set_aside_keeps_its_number(world: Worl
     await world.submit("last", convoy="a", end_of_sequence=True)
     await ledgers.let_go(ledger)
     task = await ledgers.task("t1")
-    assert (task.state, task.ledger_no, task.from_ledger) == (TaskState.ERROR, None, ledger.ledger_no)
+    assert (task.state, task.ledger_no, task.from_ledger) == (TaskState.HELD, None, ledger.ledger_no)
     assert await world.store.find_open_of_ledgers([ledger.ledger_no]) == {}
 
 

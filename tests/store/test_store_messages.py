@@ -142,7 +142,7 @@ async def test_a_task_with_nothing_to_undo_is_told_both_in_one_commit(world: Wor
 async def test_a_held_task_is_told_to_need_attention_and_why(world: World) -> None:
     task = await wanted(world)
     await world.advance(task, ending=Hold(FAILED))
-    assert await kinds_told(world) == ["received", "started", "needs_attention"]
+    assert await kinds_told(world) == ["received", "started", "held"]
     assert msgspec.json.decode((await told(world))[-1].data)["reason"] == "charge: declined"
 
 
@@ -151,7 +151,7 @@ async def test_an_undo_that_failed_is_told_to_need_attention(world: World) -> No
     (_, undo) = (await world.load(task.task_no)).steps
     stopped = TaskFailure("undo", "the undo failed", "charge", "undo_failed", began_by=FAILED)
     await world.advance(task, [world.reported(undo, gave_up())], ending=Hold(stopped))
-    assert await kinds_told(world) == ["received", "started", "failed", "needs_attention"]
+    assert await kinds_told(world) == ["received", "started", "failed", "held"]
 
 
 @pytest.mark.parametrize("then", ["compensate", "hold"])
@@ -167,7 +167,7 @@ async def test_a_task_past_its_limit_is_told_what_becomes_of_it(world: World, th
     found = {"fence": task.fence, "revision": task.revision, "state": task.state}
     await world.written(EndByLimit(actor="leader", task_no=task_no, ending=ending, term=term, **found))
     started = ["started"] if claimed else []
-    assert await kinds_told(world) == ["received", *started, "failed" if then == "compensate" else "needs_attention"]
+    assert await kinds_told(world) == ["received", *started, "failed" if then == "compensate" else "held"]
     if then == "compensate":
         await world.advance(await again(world, task_no), ending=Compensate(PAST_LIMIT))
         assert await kinds_told(world) == ["received", *started, "failed", "compensated"]
@@ -180,8 +180,8 @@ async def test_a_task_lost_too_often_is_told_to_need_attention(world: World) -> 
     await world.lose(1)
     lost = TaskFailure("lost", "it was lost too often", code="lost")
     await world.written(world.free_command(loaded.task, hold=lost))
-    assert await kinds_told(world) == ["received", "started", "needs_attention"]
-    assert (await world.task(task_no)).state == "error"
+    assert await kinds_told(world) == ["received", "started", "held"]
+    assert (await world.task(task_no)).state == "held"
 
 
 # --- what people do is told too
@@ -192,7 +192,7 @@ async def test_a_resubmitted_task_is_told_to_have_started_and_its_numbers_go_on(
     await operate(world, task.task_no, Verb.RESUBMIT)
     task = await again(world, task.task_no)
     await world.advance(task, ending=Process("1"))
-    assert await kinds_told(world) == ["received", "started", "needs_attention", "started", "completed"]
+    assert await kinds_told(world) == ["received", "started", "held", "started", "completed"]
     assert [status.incarnation for status in await told(world)] == [1, 1, 1, 2, 2]
 
 
@@ -204,9 +204,9 @@ async def test_a_task_held_before_it_began_is_told_to_have_started_when_it_does(
     found = {"fence": task.fence, "revision": task.revision, "state": task.state}
     await world.written(EndByLimit(actor="leader", task_no=task_no, ending=Hold(PAST_LIMIT), term=term, **found))
     await operate(world, task_no, Verb.RESUBMIT)
-    assert await kinds_told(world) == ["received", "needs_attention"]
+    assert await kinds_told(world) == ["received", "held"]
     await world.advance(await again(world, task_no), ending=Process("1"))
-    assert await kinds_told(world) == ["received", "needs_attention", "started", "completed"]
+    assert await kinds_told(world) == ["received", "held", "started", "completed"]
 
 
 async def test_a_processed_task_undone_by_hand_is_told_to_have_failed_and_to_be_compensated(world: World) -> None:
@@ -233,7 +233,7 @@ async def test_an_undo_that_goes_on_is_told_to_have_failed_again_with_the_first_
     answer = await world.advance(task, ending=NextUndo(undo.step_no, True, 10.0))
     (undo,) = answer.steps
     await world.advance(answer.task, [world.reported(undo)], ending=Compensate(FAILED))
-    expected = ["received", "started", "failed", "needs_attention", "failed", "compensated"]
+    expected = ["received", "started", "failed", "held", "failed", "compensated"]
     assert await kinds_told(world) == expected
     assert msgspec.json.decode((await told(world))[4].data)["reason"] == "charge: declined"
 
@@ -249,7 +249,7 @@ async def test_a_task_cancelled_past_a_pivot_is_told_to_need_attention(world: Wo
     task, (charge,) = await world.opened(await wanted(world), step("charge", pivot=True, take=True))
     task = (await world.advance(task, [world.reported(charge)])).task
     await operate(world, task.task_no, Verb.CANCEL)
-    assert await kinds_told(world) == ["received", "started", "needs_attention"]
+    assert await kinds_told(world) == ["received", "started", "held"]
 
 
 async def test_a_task_run_anew_is_told_to_have_started_when_it_does(world: World) -> None:

@@ -27,7 +27,7 @@ def verb(asked: Verb, task: TaskRow, **changes: Any) -> Operate:
 
 
 async def refused_charge(world: World, **changes: Any) -> TaskRow:
-    """A task in error whose only step was declined."""
+    """A held task whose only step was declined."""
     task, (charge,) = await world.opened(await world.held(**changes), step(take=True, arguments='{"card":"4111"}'))
     return (await world.advance(task, [world.reported(charge, gave_up())], ending=Hold(REFUSED))).task
 

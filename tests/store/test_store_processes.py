@@ -206,7 +206,7 @@ async def test_a_task_lost_too_often_is_held(world: World) -> None:
     await world.lose(process_no)
     (command,) = on_process_lost(await world.store.load_held(process_no, 10), process_no, "other")
     ended = (await world.written(command)).task
-    assert (ended.state, ended.lost_count, ended.locked_by) == (TaskState.ERROR, 3, None)
+    assert (ended.state, ended.lost_count, ended.locked_by) == (TaskState.HELD, 3, None)
     steps = (await world.load(task_no)).steps
     assert [(one.state, one.in_doubt) for one in steps] == [(StepState.WITHDRAWN, True), (StepState.WITHDRAWN, False)]
     assert kinds(await world.last_events())[-2:] == ["task.terminal", "alert.opened"]
@@ -223,7 +223,7 @@ async def test_a_task_is_held_at_the_loss_that_its_command_names(world: World) -
         held = await world.store.load_held(process_no, 10)
         (command,) = on_process_lost(held, process_no, "other", held_from=4)
         after = (await world.written(command)).task
-        assert (after.lost_count, after.state is TaskState.ERROR) == (number, number == 4)
+        assert (after.lost_count, after.state is TaskState.HELD) == (number, number == 4)
 
 
 async def test_what_a_process_says_of_itself_is_replaced_also_when_it_is_retired(world: World) -> None:
@@ -288,7 +288,7 @@ async def test_the_attempt_of_a_held_task_lost_with_its_process_charges_nobody(w
     await world.lose(process_no)
     (command,) = on_process_lost(await world.store.load_held(process_no, 10), process_no, "other")
     answer = await world.written(command)
-    assert (answer.task.state, answer.task.lost_count, answer.task.open_count) == (TaskState.ERROR, 0, 0)
+    assert (answer.task.state, answer.task.lost_count, answer.task.open_count) == (TaskState.HELD, 0, 0)
     assert answer.steps[0].state is StepState.WITHDRAWN
     await world.refused(world.report_command(charge, outcome), "stale")
 

@@ -14,7 +14,7 @@ from arriero.model.commands import BeginUndo, Compensate, Hold, Operate, PlanUnd
 from arriero.store.contract import Purge, Purged
 from arriero.store.state_store import StateStore
 
-ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
+ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.HELD)
 NEVER = Instant(NOON + 10**15)
 
 
@@ -47,7 +47,7 @@ async def processed(world: World, task_id: str = "order-1", **changes: Any) -> T
     return (await world.advance(await world.held(task_id, **changes), ending=Process("1"))).task
 
 
-async def in_error(world: World, task_id: str = "order-1", **changes: Any) -> TaskRow:
+async def held(world: World, task_id: str = "order-1", **changes: Any) -> TaskRow:
     task, (charge,) = await world.running(await world.held(task_id, **changes), "charge")
     return (await world.advance(task, [world.reported(charge, gave_up())], ending=Hold(FAILED))).task
 
@@ -76,7 +76,7 @@ async def attempt_of_an_ended_task(world: World) -> tuple[TaskRow, StepRow]:
 
 # --- what goes
 async def test_nothing_is_left_of_a_purged_task(world: World) -> None:
-    tasks = [await processed(world, "a"), await compensated(world, "b"), await in_error(world, "c")]
+    tasks = [await processed(world, "a"), await compensated(world, "b"), await held(world, "c")]
     await tell_alerts(world)
     assert await purge(world) == Purged(3, None)
     store = world.store
@@ -107,7 +107,7 @@ async def test_the_store_keeps_that_and_how_many_were_purged_and_by_whom(world: 
 async def test_only_tasks_in_the_named_states_go(world: World, state: TaskState) -> None:
     await processed(world, "processed")
     await compensated(world, "compensated")
-    await in_error(world, "error")
+    await held(world, "error")
     await tell_alerts(world)
     await world.held("processing")
     await world.submit("pending")
@@ -135,7 +135,7 @@ async def test_a_task_younger_than_asked_stays_and_one_of_just_that_age_goes(wor
 
 
 async def test_the_age_of_a_task_that_was_resubmitted_counts_from_its_last_end(world: World, clock: TestClock) -> None:
-    task = await in_error(world)
+    task = await held(world)
     clock.move(10)
     await world.written(_verb(Verb.RESUBMIT, task))
     await tell_alerts(world)
@@ -169,7 +169,7 @@ async def test_a_task_whose_statuses_were_dropped_as_too_old_goes_and_the_gap_st
 
 
 async def test_a_task_stays_while_somebody_is_still_to_be_told_of_its_alert(world: World, clock: TestClock) -> None:
-    await in_error(world)
+    await held(world)
     assert (await purge(world)).count == 0
     (alert,) = await world.store.take_alerts(10, 5.0)
     assert (await purge(world)).count == 0  # it is being told
@@ -181,7 +181,7 @@ async def test_a_task_stays_while_somebody_is_still_to_be_told_of_its_alert(worl
 
 
 async def test_a_task_stays_while_somebody_is_to_be_told_that_it_needs_no_person_any_more(world: World) -> None:
-    task = await in_error(world)
+    task = await held(world)
     await tell_alerts(world)
     await world.written(_verb(Verb.RESUBMIT, task))
     (loaded,) = await world.claim()
@@ -223,7 +223,7 @@ async def test_no_number_is_given_a_second_time(world: World) -> None:
     """Of tasks, alerts, statuses and commits; also when the last ones are removed, and all of them, again and again."""
     given: dict[str, list[int]] = {"task": [], "alert": [], "status": [], "history": []}
     for turn in range(4):
-        task = await in_error(world, f"order-{turn}", reply_to="web")
+        task = await held(world, f"order-{turn}", reply_to="web")
         await processed(world, f"other-{turn}")
         statuses = await world.store.load_statuses("web", 100)
         given["task"] += [row.task_no for row in await world.store.list_tasks()]
@@ -240,7 +240,7 @@ async def test_no_number_is_given_a_second_time(world: World) -> None:
 
 
 async def test_a_late_command_for_a_purged_task_meets_nobody_else(world: World) -> None:
-    ended = await in_error(world, "a")
+    ended = await held(world, "a")
     attempt = (await world.load(ended.task_no)).steps[0]
     await tell_alerts(world)
     await purge(world)
@@ -311,7 +311,7 @@ async def test_of_a_purge_and_a_resubmission_exactly_one_wins(
 ) -> None:
     world, other = PurgedWorld(await open_sqlite(), clock), await open_sqlite()
     for turn in range(60):
-        task = await in_error(world, f"order-{turn}", workflow=f"w{turn}")
+        task = await held(world, f"order-{turn}", workflow=f"w{turn}")
         await tell_alerts(world)
         removed, (answer,) = await asyncio.gather(
             purge(world, after=task.task_no - 1), other.apply([_verb(Verb.RESUBMIT, task)])

@@ -95,7 +95,7 @@ async def test_of_many_tasks_those_that_ended_are_told_each_once_in_order(world:
     assert [(one.task.task_id, one.task.state) for one in ended] == [
         ("done", TaskState.PROCESSED),
         ("undone", TaskState.COMPENSATED),
-        ("held", TaskState.ERROR),
+        ("held", TaskState.HELD),
     ]
     assert [one.task for one in ended] == [await world.task(no) for no in (1, 2, 3)]
     assert await world.store.load_ended([]) == []
@@ -114,7 +114,7 @@ async def test_counts_name_every_state(world: World) -> None:
         TaskState.PENDING: 2,
         TaskState.PROCESSING: 1,
         TaskState.PROCESSED: 1,
-        TaskState.ERROR: 1,
+        TaskState.HELD: 1,
     }
 
 

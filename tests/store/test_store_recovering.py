@@ -261,7 +261,7 @@ async def test_a_task_that_nobody_ever_claimed_ends_by_its_limit_too(
     task = await world.task(await world.submit(complete_within=3.0, delay=1.0))
     clock.move(4)
     after = (await world.written(_end(task, term, ending))).task
-    assert after.state is (TaskState.COMPENSATING if isinstance(ending, BeginUndo) else TaskState.ERROR)
+    assert after.state is (TaskState.COMPENSATING if isinstance(ending, BeginUndo) else TaskState.HELD)
 
 
 async def test_an_end_by_limit_is_guarded_by_term_fence_revision_state_and_time(world: World, clock: TestClock) -> None:

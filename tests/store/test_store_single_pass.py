@@ -132,6 +132,6 @@ async def test_it_tells_alerts_and_counts_those_that_failed(world: World, clock:
     await world.store.renew(1, 1e6)
     sink = Sink(error)
     report = await supervise_once(world, clock, sink)
-    assert (await world.task(task.task_no)).state is TaskState.ERROR
+    assert (await world.task(task.task_no)).state is TaskState.HELD
     assert (report.tasks_held, report.alerts_told, report.alerts_failed) == (1, not error, bool(error))
     assert [alert.task_id for alert in sink.alerts] == ["limited"]

@@ -125,7 +125,7 @@ async def test_what_began_goes_on_to_its_end_and_begins_the_one_behind(world: Wo
     assert [len(await world.links(task_no)) for task_no in task_nos] == [3, 3, 3, 2]
 
 
-async def test_a_task_held_in_error_that_its_key_passes_over_begins_the_next(world: World) -> None:
+async def test_a_task_held_task_that_its_key_passes_over_begins_the_next(world: World) -> None:
     _, second = await filled(world, "a", "b", policy=SKIPS)
     hand_over = HandOver(("fulfil",), await ahead_of(world, second))
     answer = await world.advance(await head(world), ending=Hold(FAILED), hand_over=hand_over)

@@ -78,7 +78,7 @@ async def _processed(world: World, pivot: bool = False) -> TaskRow:
     return await _delivered(world, await _processing(world, pivot), DONE, ending=Process('"shipped"'))
 
 
-async def _error(world: World, pivot: bool = False) -> TaskRow:
+async def _held(world: World, pivot: bool = False) -> TaskRow:
     return await _delivered(world, await _processing(world, pivot), gave_up(), ending=Hold(REDO))
 
 
@@ -93,7 +93,7 @@ async def _compensated(world: World) -> TaskRow:
     return await _delivered(world, await _compensating(world), DONE, ending=Compensate(FAILED))
 
 
-async def _error_of_an_undo(world: World) -> TaskRow:
+async def _held_in_an_undo(world: World) -> TaskRow:
     return await _delivered(world, await _compensating(world), gave_up(), ending=Hold(UNDO_FAILED))
 
 
@@ -107,9 +107,9 @@ SITUATIONS: dict[str, Callable[[World], Awaitable[TaskRow]]] = {
     "processing, past a pivot": lambda world: _processing(world, pivot=True),
     "processed": _processed,
     "processed, past a pivot": lambda world: _processed(world, pivot=True),
-    "error": _error,
-    "error, past a pivot": lambda world: _error(world, pivot=True),
-    "error of an undo": _error_of_an_undo,
+    "held": _held,
+    "held, past a pivot": lambda world: _held(world, pivot=True),
+    "held in an undo": _held_in_an_undo,
     "compensating": _compensating,
     "compensated": _compensated,
 }
@@ -120,9 +120,9 @@ ALLOWED = {
     "processing, past a pivot": "cancel extend answer pause snooze",
     "processed": "compensate",
     "processed, past a pivot": "",
-    "error": "resubmit compensate answer",
-    "error, past a pivot": "resubmit answer",
-    "error of an undo": "resubmit answer",
+    "held": "resubmit compensate answer",
+    "held, past a pivot": "resubmit answer",
+    "held in an undo": "resubmit answer",
     "compensating": "answer pause snooze",
     "compensated": "resubmit",
 }
@@ -196,7 +196,7 @@ async def test_a_verb_that_the_table_allows_is_carried_out(
     event = (await world.last_events(task.task_no))[0]
     told = [event[name] for name in ("type", "verb", "by", "reason", "before", "after")]
     assert told == ["operator.action", asked, "ana", "she says so", task.state, after.state]
-    is_open = after.state is TaskState.ERROR
+    is_open = after.state is TaskState.HELD
     assert [alert.incarnation for alert in await world.store.alerts()] == [after.incarnation] * is_open
     closed = [alert for alert in await world.store.alerts(open_only=False) if alert.closed_at is not None]
     assert len(closed) == (alert_was_open and not is_open)
@@ -225,7 +225,7 @@ async def test_who_saw_another_incarnation_is_told_who_came_first(world: World, 
 
 
 async def test_a_batch_of_verbs_is_answered_one_by_one_and_a_refusal_stops_none(world: World) -> None:
-    task = await _error(world)
+    task = await _held(world)
     other = await world.task(await world.submit("order-2"))
     commands = [verb(Verb.RESUBMIT, task), verb(Verb.RESUBMIT, task), verb(Verb.PAUSE, other, task_no=99)]
     answers = await world.store.apply([*commands, verb(Verb.PAUSE, other)])
@@ -239,7 +239,7 @@ async def test_a_batch_of_verbs_is_answered_one_by_one_and_a_refusal_stops_none(
 
 # --- resubmit
 async def test_a_resubmitted_step_runs_again_under_its_key_and_the_task_ends(world: World, clock: TestClock) -> None:
-    task = await _error(world)
+    task = await _held(world)
     clock.move(9)
     again = (await world.written(verb(Verb.RESUBMIT, task))).task
     assert (again.state, again.not_before, again.complete_by) == (TaskState.PENDING, clock.at, later(clock(), MINUTE))
@@ -256,7 +256,7 @@ async def test_a_resubmitted_step_runs_again_under_its_key_and_the_task_ends(wor
     assert statuses == [
         ("received", 1, 1),
         ("started", 2, 1),
-        ("needs_attention", 3, 1),
+        ("held", 3, 1),
         ("started", 4, 2),
         ("completed", 5, 2),
     ]
@@ -305,7 +305,7 @@ async def test_only_a_step_that_nobody_ever_took_waits_for_an_agent_no_longer_th
 
 
 async def test_an_alert_that_is_closed_while_it_is_told_is_told_again_as_closed(world: World) -> None:
-    task = await _error(world)
+    task = await _held(world)
     (taken,) = await world.store.take_alerts(10, MINUTE)
     assert taken.closed_at is None
     await world.written(verb(Verb.RESUBMIT, task))
@@ -317,7 +317,7 @@ async def test_an_alert_that_is_closed_while_it_is_told_is_told_again_as_closed(
 
 
 async def test_edited_arguments_and_what_the_code_asks_are_both_kept(world: World) -> None:
-    task = await _error(world)
+    task = await _held(world)
     await world.written(verb(Verb.RESUBMIT, task, step=2, arguments='{"amount":9}'))
     edited = (await world.load(task.task_no)).steps[1]
     assert (edited.arguments, edited.asked) == ('{"amount":9}', '{"amount":5}')
@@ -362,7 +362,7 @@ async def test_a_report_of_a_life_that_was_undone_changes_nothing(world: World) 
 
 
 async def test_a_failed_undo_goes_on_and_is_undone_only_when_all_is(world: World) -> None:
-    task = await _error_of_an_undo(world)
+    task = await _held_in_an_undo(world)
     again = (await world.written(verb(Verb.RESUBMIT, task))).task
     assert (again.state, again.undoing) == (TaskState.COMPENSATING, True)
     assert await finished(world, task.task_no) is TaskState.COMPENSATED
@@ -536,7 +536,7 @@ async def test_a_task_cancelled_while_its_pivot_is_attempted_is_held_once_the_pi
     ending = decide_next_undo(loaded, "store")
     assert isinstance(ending, Hold)
     held = (await world.advance(loaded.task, ending=ending)).task
-    assert (held.state, held.undoing) == (TaskState.ERROR, False)
+    assert (held.state, held.undoing) == (TaskState.HELD, False)
     await refused(world, verb(Verb.COMPENSATE, held))
     again = (await world.written(verb(Verb.RESUBMIT, held))).task
     assert again.state is TaskState.PENDING

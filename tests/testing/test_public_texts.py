@@ -115,7 +115,7 @@ async def test_an_undo_that_fails_keeps_the_text_of_what_the_customer_asked_for(
         task = await world.app.submit(book_and_sell("o-1"))
         with pytest.raises(TaskFailed) as ended:
             await task.result()
-        assert (ended.value.state, ended.value.public) == ("error", SAID)
+        assert (ended.value.state, ended.value.public) == ("held", SAID)
 
 
 async def test_a_person_s_reason_to_cancel_is_not_shown_to_customers() -> None:

@@ -73,7 +73,7 @@ async def _hold(task: Task[str], code: str = "in_doubt") -> str:
     """Wait until the task is held, and return the reason."""
     with pytest.raises(TaskFailed) as failed:
         await task.result()
-    assert (failed.value.state, failed.value.code) == ("error", code)
+    assert (failed.value.state, failed.value.code) == ("held", code)
     return failed.value.reason
 
 
@@ -169,7 +169,7 @@ async def test_a_schedule_that_cancels_its_run_in_doubt_has_it_undone_as_the_wor
         assert run is not None
         await world.clock.advance(timedelta(hours=1))
         view = await world.app.task(run).view()
-        assert (view.state, view.failure.code if view.failure else None) == ("error", "in_doubt")
+        assert (view.state, view.failure.code if view.failure else None) == ("held", "in_doubt")
         assert _undone(world) == (["charge"] if which == "sell_and_wait" else [])
         following = (await world.app.schedules.show("hourly")).last_task
         assert following not in (None, run)

@@ -108,7 +108,7 @@ async def test_after_a_pivot_the_task_is_held() -> None:
         task = await world.app.submit(fulfil(ORDER))
         with pytest.raises(TaskFailed, match="no carrier") as failed:
             await task.result()
-        assert failed.value.state == "error"
+        assert failed.value.state == "held"
         assert "charge[rest] is a pivot" in failed.value.reason
         assert not world.undone()
 
@@ -203,7 +203,7 @@ async def test_rounds_wait_for_the_cool_off_between_them() -> None:
         began = world.clock.now()
         with pytest.raises(TaskFailed, match="has no compensation") as failed:
             await task.result()
-        assert failed.value.state == "error"  # it may have happened, and nothing can undo it
+        assert failed.value.state == "held"  # it may have happened, and nothing can undo it
         assert timedelta(seconds=900) <= world.clock.now() - began < timedelta(seconds=960)
         assert len(world.calls(ask)) == 4
 
@@ -283,7 +283,7 @@ async def test_a_call_value_awaited_twice_is_no_second_step_but_a_bug_that_holds
         task = await world.app.submit(twice(ORDER))
         with pytest.raises(TaskFailed, match="awaited twice") as failed:
             await task.result()
-        assert failed.value.state == "error"
+        assert failed.value.state == "held"
         assert len(world.calls(reserve)) == 1
 
 

@@ -61,7 +61,7 @@ def free(hold: TaskFailure | None) -> FreeTask:
 
 
 ENDED: dict[str, Any] = {"state": TaskState.PROCESSED, "ended_at": LATER, "locked_by": None}
-HELD: dict[str, Any] = {"state": TaskState.ERROR, "ended_at": LATER, "locked_by": None}
+HELD: dict[str, Any] = {"state": TaskState.HELD, "ended_at": LATER, "locked_by": None}
 HOLD = TaskFailure("lost", "it lost three processes", code="lost_processes")
 
 

@@ -93,7 +93,7 @@ CHECKED: dict[str, str] = {
     "I23": "failures and losses are counted exactly",
     "I24": "only what expired is recovered, and once",
     "I25": "retry, cool-off and failure follow the policy",
-    "I26": "a permanent failure is not retried by itself; a task in error has exactly one open alert",
+    "I26": "a permanent failure is not retried by itself; a held task has exactly one open alert",
     "I27": "the undo plan stands before its first action",
     "I28": "the undo goes in reverse, steps in doubt first, one at a time, after every attempt ended",
     "I30": "a step in doubt is part of the undo; only a result or a person settles a doubt, of a try as of an attempt",

@@ -11,7 +11,7 @@ from ..events.step import StepOpened, StepReopened
 from ..model import StepState, TaskState, Turn
 from ..model.policies import StepPolicy
 
-ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
+ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.HELD)
 STEP_IS_OPEN = (StepState.PENDING, StepState.RUNNING)
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError, ArrieroError)  # by an event
 
@@ -102,7 +102,7 @@ class TaskFold:
         self.sequence: int | None = None
         self.rank: int | None = None
         self.turn: Turn | None = None
-        self.is_stopped = False  # its key is blocked on it, in error
+        self.is_stopped = False  # its key is blocked on it, and it is held
         self.turn_fits = True  # to its state, as of the last commit
         self.gap_alert = False  # an operator was informed that it waits for numbers that are missing
         self.violations: list[Violation] = []

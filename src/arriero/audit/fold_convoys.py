@@ -22,10 +22,10 @@ from ..model import TASK_OPEN, TaskState, Turn
 from .fold import TaskFold
 
 _FITTING_STATES: dict[Turn, frozenset[TaskState]] = {
-    Turn.WAITING: frozenset({TaskState.PENDING, TaskState.COMPENSATING, TaskState.ERROR}),
-    Turn.OPEN: TASK_OPEN | {TaskState.ERROR},
+    Turn.WAITING: frozenset({TaskState.PENDING, TaskState.COMPENSATING, TaskState.HELD}),
+    Turn.OPEN: TASK_OPEN | {TaskState.HELD},
     Turn.ENDED: frozenset({TaskState.PROCESSED, TaskState.COMPENSATED}),
-    Turn.SET_ASIDE: frozenset({TaskState.ERROR}),
+    Turn.SET_ASIDE: frozenset({TaskState.HELD}),
 }
 
 
@@ -98,9 +98,9 @@ def judge_turn(task: TaskFold) -> None:
     if task.turn is None or task.state is None:
         return
     fits = task.state in _FITTING_STATES[task.turn]
-    if task.turn is Turn.OPEN and task.state is TaskState.ERROR:
+    if task.turn is Turn.OPEN and task.state is TaskState.HELD:
         fits = task.is_stopped
     if not fits and task.turn_fits:
-        invariant = "I41" if task.state is TaskState.ERROR else "I40"
+        invariant = "I41" if task.state is TaskState.HELD else "I40"
         task.convict(invariant, f"the task is {task.state} while its turn in the convoy is {task.turn}")
     task.turn_fits = fits  # said once

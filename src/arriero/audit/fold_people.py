@@ -48,9 +48,9 @@ def judge_app(task: TaskFold, events: Sequence[Event | UnreadableEvent], apps: M
 
 
 _TERMINAL_STATUS = {
-    TaskState.PROCESSED: "completed",
-    TaskState.COMPENSATED: "compensated",
-    TaskState.ERROR: "needs_attention",
+    TaskState.PROCESSED: ("completed",),
+    TaskState.COMPENSATED: ("compensated",),
+    TaskState.HELD: ("held", "needs_attention"),  # the second as releases to 0.4 recorded it
 }
 
 
@@ -98,13 +98,18 @@ def _judge_approvers(task: TaskFold, event: OperatorAction) -> None:
     task.approvals.clear()
 
 
+def _names_state(word: str, state: TaskState | None) -> bool:
+    """Returns True if a word of the history names the state, in this release or in those to 0.4."""
+    return state is not None and word in (state, state.stored)
+
+
 def _operate(task: TaskFold, event: OperatorAction) -> None:
     """Fold an operator's verb; only a verb leaves an end, and then it opens the next incarnation."""
     verb = Verb(event.verb)
     if not event.by:
         task.convict("I59", f"{verb} by nobody")
     _judge_approvers(task, event)
-    if event.before != task.state:
+    if not _names_state(event.before, task.state):
         task.convict("I59", f"{verb} is recorded from {event.before}, the task was {task.state}")
     if task.state is not None and (verb, task.state) not in VERB_RULES:
         task.convict("I59", f"{verb} was carried out on a task that was {task.state}")
@@ -237,12 +242,12 @@ def _open_alert(task: TaskFold, event: AlertOpened) -> None:
         if task.turn is not Turn.WAITING:
             task.convict("I26", f"an alert of a gap was opened while the task's turn was {task.turn}")
         task.gap_alert = True
-    elif task.state is not TaskState.ERROR:
+    elif task.state is not TaskState.HELD:
         task.convict("I26", f"an alert was opened while the task was {task.state}")
 
 
 def _close_alert(task: TaskFold) -> None:
-    """Fold the end of an alert: the task left its error, or what it waited for is there."""
+    """Fold the end of an alert: the task is no longer held, or what it waited for is there."""
     task.open_alerts -= 1
     task.gap_alert = False
 
@@ -256,7 +261,7 @@ def _publish(task: TaskFold, event: StatusPublished) -> None:
         )
     if number != task.status_count + 1:
         task.convict("I43", f"status {number} follows status {task.status_count}")
-    if task.last_status in _TERMINAL_STATUS.values():
+    if any(task.last_status in words for words in _TERMINAL_STATUS.values()):
         task.convict("I45", f"status {number} ({kind}) follows the last one of its incarnation, {task.last_status}")
     if not _agrees(kind, task):
         task.convict("I44", f"status {number} says {kind}, the task is {task.state}")
@@ -272,27 +277,27 @@ def _agrees(kind: str, task: TaskFold) -> bool:
         case "failed":
             return task.undo_began
         case _:
-            return task.state is not None and _TERMINAL_STATUS.get(task.state) == kind
+            return task.state is not None and kind in _TERMINAL_STATUS.get(task.state, ())
 
 
 def _judge_last_status(task: TaskFold) -> None:
     """Judge that the last status of an incarnation reports its end."""
     if task.reply_to is None or task.state not in ENDED:
         return
-    if task.last_status != _TERMINAL_STATUS[task.state]:
+    if task.last_status not in _TERMINAL_STATUS[task.state]:
         task.convict("I45", f"the task is {task.state}, its last status says {task.last_status or 'nothing'}")
 
 
 def judge_commit(task: TaskFold, events: Sequence[Event | UnreadableEvent]) -> None:
     """Judge after one commit what its events must have led to together."""
     for event in events:
-        if isinstance(event, OperatorAction) and event.after != task.state:
+        if isinstance(event, OperatorAction) and not _names_state(event.after, task.state):
             task.convict("I59", f"{event.verb} is recorded to lead to {event.after}, the task is {task.state}")
-    due = int(task.state is TaskState.ERROR or task.gap_alert)
+    due = int(task.state is TaskState.HELD or task.gap_alert)
     if task.open_alerts != due:
         task.convict("I26", f"the task is {task.state} with {task.open_alerts} open alerts")
         task.open_alerts = due  # said once
-    if task.gap_alert and task.turn is not Turn.WAITING and task.state is not TaskState.ERROR:
+    if task.gap_alert and task.turn is not Turn.WAITING and task.state is not TaskState.HELD:
         task.convict("I26", "the alert of a gap is open, but the task does not wait any more")
         task.gap_alert = False
     judge_turn(task)

@@ -115,7 +115,7 @@ def _end(task: TaskFold, event: TaskTerminal) -> None:
     task.grow_fence(event.fence, "ended")
     task.state = TaskState(event.state)
     task.holder, task.not_before, task.paused = None, None, False
-    if task.state is TaskState.ERROR and task.plan is None:  # release 0.1.0 reported the steps, not the plan
+    if task.state is TaskState.HELD and task.plan is None:  # release 0.1.0 reported the steps, not the plan
         task.plan = [s.ordinal for s in task.life if s.kind == "compensation"] or None
     if task.state is TaskState.PROCESSED:
         _judge_processed(task)

@@ -19,7 +19,7 @@ from .output import print_json, print_text
 from .stores import load_app, load_configured_app, load_store_configuration, open_store_to_read, refuse_memory_store
 
 _MARKS = {"care": "CARE", "information": "note", "fine": "ok"}
-_LOOKS_LIKE = {"care": TaskState.ERROR, "information": TaskState.COMPENSATED, "fine": TaskState.PROCESSED}  # its colour
+_LOOKS_LIKE = {"care": TaskState.HELD, "information": TaskState.COMPENSATED, "fine": TaskState.PROCESSED}  # its colour
 
 
 class AppDiagnosis(msgspec.Struct, frozen=True):

@@ -289,7 +289,7 @@ def _describe_state(view: LedgerView) -> str:
 
 
 def _describe_tasks(view: LedgerView) -> str:
-    """Describe how its tasks stand: what operators wait for, and what to do about tasks in error."""
+    """Describe how its tasks stand: what operators wait for, and what to do about held tasks."""
     counts = view.tasks or {}
     named = [f"{counts[state]:,} {state}" for state in map(str, TaskState) if state in counts]
     named += [f"{count:,} {state}" for state, count in counts.items() if state not in tuple(TaskState)]
@@ -319,7 +319,7 @@ async def _load_view(given: str | None, ledger_id: str) -> LedgerView:
 def wait(ledger_id: str, timeout: float | None, store: str | None, as_json: bool) -> None:
     """Wait until all tasks of a ledger have ended, and show it.
 
-    Exits with 1 when some of them ended in error or were undone, and with 75 when the time was over before.
+    Exits with 1 when some of them are held or were undone, and with 75 when the time was over before.
     """
     view = asyncio.run(_wait(store, ledger_id, timeout))
     _print_ledger(view, as_json=as_json)

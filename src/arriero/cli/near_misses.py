@@ -28,7 +28,7 @@ class MeantCommand(msgspec.Struct, frozen=True):
 _KNOWN: Mapping[MeantCommand, str] = {
     MeantCommand("task list"): "list, ls, ps, task ls",
     MeantCommand("task list", "task show"): "tasks, jobs",
-    MeantCommand("task list --state error"): "errors, failed",
+    MeantCommand("task list --state held"): "errors, failed",
     MeantCommand(
         "task show"
     ): "show, get, view, inspect, task get, task view, task status, task inspect, task info, task steps",

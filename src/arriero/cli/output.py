@@ -48,7 +48,7 @@ STATE_MARKS: Mapping[str, StateMark] = {  # of tasks and of steps
     TaskState.PROCESSED: _DONE,
     TaskState.COMPENSATING: StateMark("◀", "<", "yellow"),
     TaskState.COMPENSATED: StateMark("↩", "~", "yellow"),
-    TaskState.ERROR: StateMark("!", "!", "red"),
+    TaskState.HELD: StateMark("!", "!", "red"),
     StepState.PLANNED: StateMark("·", ".", "blue"),
     StepState.RUNNING: _RUNNING,
     StepState.COMPLETED: _DONE,

@@ -29,7 +29,7 @@ from .options import (
 from .output import Progress, format_time, print_json
 from .stores import load_store_configuration, open_store_to_read
 
-PURGEABLE = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
+PURGEABLE = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.HELD)
 BATCH = 200  # tasks removed in one transaction: others write in between
 PAGE = 500
 EMPTY_TRIES = 20  # a file's log is emptied once nobody reads an older state; between them

@@ -98,7 +98,7 @@ def assign_tasks(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Say which App runs tasks of this store: open ones and those in error, with --ended also the others.
+    """Say which App runs tasks of this store: open ones and those held, with --ended also the others.
 
     Without --from: tasks that do not say whose they are, as release 0.4.0 kept them. With --from: the tasks of an App that
     has another name now; it must not be running. A task that is held is freed; running attempts count.

@@ -66,7 +66,7 @@ class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
         filters, verb = format_options(self.which.check("--")), self.verb
         if self.task_id is None and not filters:
             raise InvalidInput(
-                f"{verb} what? Give the ID of a task, or say what many have in common, like --state error; "
+                f"{verb} what? Give the ID of a task, or say what many have in common, like --state held; "
                 f"see `arriero task {verb} --help`"
             )
         if self.task_id is not None and filters:
@@ -125,17 +125,15 @@ def _print_one(request: TaskVerbRequest, view: StandingTask, nobody: str) -> Non
         print_text(f"{request.verb} would be accepted; task {_format_standing(view)}", hanging=2)
     else:
         print_text(f"task {_format_standing(view)}", hanging=2)
-    if request.verb is Verb.ANSWER and view.state == TaskState.ERROR and not request.dry_run:
-        print_note(
-            f"note: it stays in error until `arriero task resubmit {shell_argument(view.id)}` goes on from there"
-        )
+    if request.verb is Verb.ANSWER and view.state == TaskState.HELD and not request.dry_run:
+        print_note(f"note: it stays held until `arriero task resubmit {shell_argument(view.id)}` goes on from there")
     print_nobody_runs(nobody)
 
 
 def _format_standing(view: StandingTask) -> str:
     paused = ", paused" if view.paused else ""
     waiting = f"; it waits for {view.waiting_for}" if view.waiting_for else ""
-    reason = f"; {view.reason}" if view.reason and view.state == TaskState.ERROR else ""
+    reason = f"; {view.reason}" if view.reason and view.state == TaskState.HELD else ""
     return f"{view.id} is {view.state}{paused}{waiting}{reason}"
 
 
@@ -145,13 +143,13 @@ class ManyDone(msgspec.Struct, frozen=True):
 
     Args:
         numbers: of the tasks that it was asked of, by their ids.
-        in_error: ids of those of them that were in error before.
+        held: ids of those of them that were held before.
         nobody: that no Scheduler is alive to continue with them; empty: one is.
     """
 
     acted: Acted
     numbers: dict[str, int]
-    in_error: frozenset[str]
+    held: frozenset[str]
     nobody: str
 
 
@@ -186,12 +184,12 @@ async def _execute_on_each(
 ) -> ManyDone:
     """``counted``: numbers of the tasks that an operator was notified of; others that fit the filter since are left alone."""
     numbers: dict[str, int] = {}
-    in_error: set[str] = set()
+    held: set[str] = set()
 
     def note_task(loaded: Loaded) -> dict[str, Any]:
         numbers[loaded.task.task_id] = loaded.task.task_no
-        if loaded.task.state is TaskState.ERROR:
-            in_error.add(loaded.task.task_id)
+        if loaded.task.state is TaskState.HELD:
+            held.add(loaded.task.task_id)
         return build_verb_fields(session, loaded, arguments, by=request.by, reason=request.reason)
 
     async with open_operator(app, request.store) as on:
@@ -208,7 +206,7 @@ async def _execute_on_each(
                 build_fields=note_task,
                 is_meant=lambda row: counted is None or row.task_no in counted,
             )
-        return ManyDone(acted, numbers, frozenset(in_error), await session.describe_missing_scheduler())
+        return ManyDone(acted, numbers, frozenset(held), await session.describe_missing_scheduler())
 
 
 def _refuse_empty_selection(request: TaskVerbRequest, acted: Acted) -> None:
@@ -267,9 +265,9 @@ def _print_many(request: TaskVerbRequest, acted: Acted, *, gone: int = 0) -> Non
 def _print_what_waits(request: TaskVerbRequest, done: ManyDone) -> None:
     if not done.acted.done:
         return
-    staying = done.in_error.intersection(done.acted.done) if request.verb is Verb.ANSWER else ()
+    staying = done.held.intersection(done.acted.done) if request.verb is Verb.ANSWER else ()
     if staying:
-        print_note(f"note: {count_tasks(len(staying))} in error until `arriero task resubmit` goes on from there")
+        print_note(f"note: {count_tasks(len(staying))} held until `arriero task resubmit` goes on from there")
     print_nobody_runs(done.nobody)
 
 

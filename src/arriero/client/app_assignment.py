@@ -25,7 +25,7 @@ from . import task_verbs
 from .session import Session
 
 PAGE = 200  # tasks read, and written, at a time
-OPEN = (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING, TaskState.ERROR)
+OPEN = (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING, TaskState.HELD)
 ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED)
 
 

@@ -228,7 +228,7 @@ class Client:
         """All tasks that this names: to count, to look at, or to carry out one verb on each.
 
         Args:
-            state: ``pending``, ``processing``, ``processed``, ``error``, ``compensating``, ``compensated``.
+            state: ``pending``, ``processing``, ``processed``, ``held``, ``compensating``, ``compensated``.
             workflow: by name; ``step:NAME`` for tasks of one step.
             agent, step: with a step of that Agent, or name, that is not completed.
             older_than: submitted at least so long ago.

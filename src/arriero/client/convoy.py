@@ -39,13 +39,13 @@ class ConvoyView(msgspec.Struct, frozen=True):
 
     Args:
         no: its number in the store.
-        state: ``idle``, ``open``, ``stopped`` (on a task in error), ``gap`` (a number has not come) or ``parked``.
+        state: ``idle``, ``open``, ``stopped`` (on a held task), ``gap`` (a number has not come) or ``parked``.
         waiting_for: what moves it next, as it continues after "it waits for ".
         ordering: ``place`` (of submission), or the producer's ``sequence``.
-        waiting, set_aside: how many tasks wait for their turn, and were passed over and are still in error.
+        waiting, set_aside: how many tasks wait for their turn, and were passed over and are still held.
         open_task: id of the task whose turn it is.
         next_tasks: ids of the first ones that wait, in their order.
-        set_aside_tasks: the first ones that were passed over, each with the reason it is in error.
+        set_aside_tasks: the first ones that were passed over, each with the reason it is held.
         missing: the first ranges (first, last) of sequence numbers that have not come, up to the last one known.
         since: when it stopped, or when the task whose turn it is started.
         policy: in force for the task whose turn it is or comes next; None: no task is there.
@@ -214,14 +214,14 @@ class Convoy:
         return await self._operate(ConvoyVerb.SET, loaded, by, reason, policy=policy)
 
     async def release(self, *, by: str, reason: str) -> ConvoyOutcome:
-        """Let a parked key continue; if its head is in error it still waits for that. Returns and raises: as ``set``."""
+        """Let a parked key continue; if its head is held it still waits for that. Returns and raises: as ``set``."""
         return await self._operate(ConvoyVerb.RELEASE, await self._load(), by, reason)
 
     async def skip(self, *, by: str, reason: str, seen: str | int | None = None) -> ConvoyOutcome:
-        """Set the task in error aside, or what is missing, and continue.
+        """Set the held task aside, or what is missing, and continue.
 
         Args:
-            seen: the id of the task in error, or the first missing number, as the person saw it: another is not skipped.
+            seen: the id of the held task, or the first missing number, as the person saw it: another is not skipped.
         Returns: as ``set``.
         Raises: as ``set``; VerbRefused also when the key is blocked on something else by now.
         """
@@ -281,7 +281,7 @@ class Convoy:
 
 
 def _list_obstacles(loaded: ConvoyLoaded) -> list[str]:
-    """The names of what a skip would pass over: the id of the task in error, or the first missing number."""
+    """The names of what a skip would pass over: the id of the held task, or the first missing number."""
     convoy = loaded.convoy
     if convoy.state is ConvoyState.STOPPED:
         return [task.task_id for task in loaded.members if task.task_no == convoy.open_task]

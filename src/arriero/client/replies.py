@@ -43,10 +43,10 @@ class Status(msgspec.Struct, frozen=True):
         task_id: the task's business id; empty for ``dropped``.
         number: of the task's statuses: 1, 2, ... without gaps; 0 for ``dropped``.
         kind: ``received``; ``started`` (a Scheduler took it up, or an operator resubmitted it); ``completed``; ``failed``
-            (its undo began); ``compensated``; ``needs_attention`` (in error, an operator is asked); ``dropped``: a gap
+            (its undo began); ``compensated``; ``held`` (it waits for an operator); ``dropped``: a gap
             mark, ``dropped`` statuses of this queue were older than ``replies_keep_seconds`` and no longer exist.
-        incarnation: of the task; ``completed``, ``compensated`` and ``needs_attention`` are the last of one.
-        reason: of ``failed``, ``compensated`` and ``needs_attention``: why, for operators.
+        incarnation: of the task; ``completed``, ``compensated`` and ``held`` are the last of one.
+        reason: of ``failed``, ``compensated`` and ``held``: why, for operators.
         public: of these: what a customer may read.
         output: of ``completed``, as JSON says it.
         source, data: of the CloudEvent.

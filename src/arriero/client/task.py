@@ -136,7 +136,7 @@ class Task(Generic[R_co]):
         await operate_task(self._session, Verb.COMPENSATE, await load_task_to_act(self._session, self.id), by, reason)
 
     async def cancel(self, *, by: str, reason: str) -> None:
-        """Stop it: undo what was done; past a pivot it is held in error. Raises: as ``resubmit``."""
+        """Stop it: undo what was done; past a pivot it is held. Raises: as ``resubmit``."""
         await operate_task(self._session, Verb.CANCEL, await load_task_to_act(self._session, self.id), by, reason)
 
     async def extend(self, *, by: str, reason: str, within: Duration) -> None:

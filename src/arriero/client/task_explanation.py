@@ -128,7 +128,7 @@ async def load_explanation(store: StateStore, loaded: Loaded) -> tuple[Loaded, E
     """
     task_no = loaded.task.task_no
     rows = [row async for row in store.history(task_no)]
-    alert = await _find_alert(task_no, store) if loaded.task.state is TaskState.ERROR else None
+    alert = await _find_alert(task_no, store) if loaded.task.state is TaskState.HELD else None
     now, processes = await store.known_processes()
     ahead, breakers = await load_tasks_ahead(loaded, store), await store.list_breakers()
     limits = await store.list_limits()

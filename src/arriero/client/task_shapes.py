@@ -275,7 +275,7 @@ def build_shown_task(
 
 
 def _open_compensations_of(loaded: Loaded) -> tuple[str, ...]:
-    undoing = loaded.task.state in (TaskState.COMPENSATING, TaskState.ERROR)
+    undoing = loaded.task.state in (TaskState.COMPENSATING, TaskState.HELD)
     return list_open_compensations(loaded.steps) if undoing else ()
 
 

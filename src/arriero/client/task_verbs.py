@@ -73,7 +73,7 @@ def refuse_edits(loaded: Loaded, now: Instant, *, by: str, reason: str) -> None:
     """Refuse a resubmission by the task's state first: that explains more than a wrong argument. Raises VerbRefused."""
     trial = build_command(Verb.RESUBMIT, loaded, "", by=by, reason=reason)
     refusal = find_verb_refusal(trial, loaded, now)
-    if refusal is None and loaded.task.state is TaskState.ERROR and loaded.task.undoing:
+    if refusal is None and loaded.task.state is TaskState.HELD and loaded.task.undoing:
         refusal = find_verb_refusal(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
     if refusal is not None:
         raise_refused(Verb.RESUBMIT, loaded.task.task_id, refusal)

@@ -138,7 +138,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
 
     Args:
         id, workflow: the task's id, and what it runs; ``step:NAME`` for a task of one step.
-        state: ``pending``, ``processing``, ``processed``, ``error``, ``compensating`` or ``compensated``. A word of a
+        state: ``pending``, ``processing``, ``processed``, ``held``, ``compensating`` or ``compensated``. A word of a
             newer release stays as it is, and ``unreadable`` names it.
         failure_count: attempts of its steps that failed; ``lost_count``: processes lost with it since its last progress.
         priority: 0 to 9, 9 is first.
@@ -153,13 +153,13 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
         not_before: when a Scheduler looks at it next; None: only news wakes it, or a caller holds it.
         held_by: name of the process that drives it, as ``arriero run`` logs it; None: it is free.
         took_seconds: from submission to end, without the time it waited for an operator; None: it has not ended.
-        waited_seconds: how long it waited for an operator, in error or paused; a wait that still continues counts since
+        waited_seconds: how long it waited for an operator, held or paused; a wait that still continues counts since
             ``ended_at`` or ``paused_at``, and is not in it.
         output: what the workflow returned, as its type; None: it is not ``processed``, or returns None. As plain JSON
             values where neither the handle nor the App knows the workflow.
         failure: why it is undone or waits for an operator; None: neither is so. See also ``last_failure``.
         steps: in the order of their opening, with compensations and timers.
-        open_compensations: labels of steps that are still to be undone, of a task that is being undone or in error.
+        open_compensations: labels of steps that are still to be undone, of a task that is being undone or held.
         nothing_to_undo: labels of completed steps that were left as they are, for they have no compensation.
         unreadable: what this release cannot read or show of it, in words; in its place stands nothing of the row's.
         app: name of the App that runs it; empty: not said, any App that has its code.
@@ -226,7 +226,7 @@ def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None) -> str:
     ``ahead``: the tasks before it in its convoy; None if they were not loaded.
     """
     task = loaded.task
-    if task.state is TaskState.ERROR:
+    if task.state is TaskState.HELD:
         return describe_person_wait(task, loaded.convoy)
     if task.ended_at is not None:
         return ""
@@ -321,7 +321,7 @@ class _TaskViewBuilder:
         ordinals = {step.step_no: step.ordinal for step in loaded.steps}
         steps = tuple(self._step(step, ordinals, undone) for step in loaded.steps)
         output = self._output()
-        is_undone = task.state in (TaskState.COMPENSATING, TaskState.ERROR)
+        is_undone = task.state in (TaskState.COMPENSATING, TaskState.HELD)
         return TaskView(
             id=task.task_id,
             workflow=task.workflow,

@@ -104,7 +104,7 @@ def _summarize(rows: Sequence[AlertRow]) -> AlertGroup:
 
 def format_selection(row: AlertRow) -> str:
     """Format the options of the command line that select the tasks of an alert's cause."""
-    options = {"state": "error", "workflow": row.workflow}
+    options = {"state": "held", "workflow": row.workflow}
     if row.step and row.cause in OF_A_STEP:
         options["step"] = row.step
     if row.code:

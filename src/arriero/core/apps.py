@@ -101,7 +101,7 @@ def find_name_conflict(
     Args:
         mine: what the process runs; one that names no App is of nobody, and may start.
         known: what all processes ran that ever started on the store.
-        count_unsaid: counts the tasks of some workflows that carry no App's name and are open or in error, by workflow.
+        count_unsaid: counts the tasks of some workflows that carry no App's name and are open or held, by workflow.
     Returns: the refusal with its remedy, for operators; None: it may start.
     """
     if mine.app == NOT_SAID:

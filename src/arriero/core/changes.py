@@ -152,7 +152,7 @@ def _list_declared_fields(step: StepRow) -> dict[str, Any]:
 STATUS_OF_END: dict[TaskState, StatusKind] = {
     TaskState.PROCESSED: "completed",
     TaskState.COMPENSATED: "compensated",
-    TaskState.ERROR: "needs_attention",
+    TaskState.HELD: "held",
 }
 
 

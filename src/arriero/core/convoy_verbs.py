@@ -92,13 +92,13 @@ class _ConvoyOperation:
             self._follow_policy()
 
     def _follow_policy(self) -> None:
-        """Apply a policy that has just changed to a convoy that is stopped on a task in error."""
+        """Apply a policy that has just changed to a convoy that is stopped on a held task."""
         task = self._load_stopping_task()
         word = resolve_convoy_policy(self.convoy_writer.convoy, task).head
         if word == "skip":
             self._skip_head(task)
         elif word == "park":
-            self.convoy_writer.park(f"task {task.task_id} is in error")
+            self.convoy_writer.park(f"task {task.task_id} is held")
 
     def _load_stopping_task(self) -> TaskRow:
         number = self.convoy_writer.convoy.open_task
@@ -163,7 +163,7 @@ class _ConvoyOperation:
         task = rows.member(self.command.task_no)
         if task is None or task.convoy_no != convoy.convoy_no:
             raise _ConvoyVerbRefused(f"convoy {convoy.key!r}: the task is not in it")
-        if task.turn is not Turn.WAITING or task.state not in (*TASK_OPEN, TaskState.ERROR):
+        if task.turn is not Turn.WAITING or task.state not in (*TASK_OPEN, TaskState.HELD):
             raise _ConvoyVerbRefused(f"convoy {convoy.key!r}: task {task.task_id!r} does not wait for its turn")
         first = rows.next_waiting(convoy.convoy_no, (convoy.from_rank, 0))
         assert first is not None

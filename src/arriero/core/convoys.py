@@ -93,9 +93,9 @@ class ConvoyWriter:
 
     # --- a turn ends
     def close(self, writer: Writer) -> bool:
-        """End the turn of a task that has ended. False: the convoy is stopped on it, because it is in error."""
+        """End the turn of a task that has ended. False: the convoy is stopped on it, because it is held."""
         task = writer.task
-        if task.state is not TaskState.ERROR:
+        if task.state is not TaskState.HELD:
             writer.set(turn=Turn.ENDED)
             self._end_turn(writer)
             return True
@@ -112,7 +112,7 @@ class ConvoyWriter:
         writer.events.append(ConvoyClosed(*self.take_number(), writer.task.turn, self.convoy.fence, why))
 
     def set_aside(self, writer: Writer, why: str) -> None:
-        """Pass over a task in error; only an operator brings it back."""
+        """Pass over a held task; only an operator brings it back."""
         writer.set(turn=Turn.SET_ASIDE)
         if self.convoy.open_task == writer.task.task_no:
             self._end_turn(writer, why)
@@ -120,7 +120,7 @@ class ConvoyWriter:
             writer.events.append(ConvoySetAside(*self.take_number(), why))
 
     def stop(self, writer: Writer, word: str) -> None:
-        """Stop the convoy on a task in error until that is repaired, or under ``park`` until an operator releases the convoy."""
+        """Stop the convoy on a held task until that is repaired, or under ``park`` until an operator releases the convoy."""
         task = writer.task
         writer.set(turn=Turn.OPEN)
         assert task.rank is not None
@@ -137,7 +137,7 @@ class ConvoyWriter:
         if self.tail is not None:
             self.tail = replace(self.tail, asks=False)
         if word == "park" and self.convoy.parked_at is None:
-            self.set(parked_at=self.now, parked_why=f"task {task.task_id} is in error")
+            self.set(parked_at=self.now, parked_why=f"task {task.task_id} is held")
         writer.events.append(
             ConvoyStopped(
                 *self.take_number(),
@@ -182,7 +182,7 @@ class ConvoyWriter:
         )
 
     def tell_of_lost_place(self, writer: Writer) -> None:
-        """Record that others have gone before a task while it was in error. Records nothing if none has."""
+        """Record that others have gone before a task while it was held. Records nothing if none has."""
         rank = writer.task.rank
         if rank is not None and self.convoy.reached > rank:
             writer.events.append(ConvoyReturned(*self.take_number(), rank, self.convoy.fence, place_lost=True))
@@ -211,7 +211,7 @@ class ConvoyWriter:
                         return
                 if self._was_skipped(task):
                     self._refuse_late(task)
-                elif task.state is TaskState.ERROR:
+                elif task.state is TaskState.HELD:
                     if not self._pass_failed(task):
                         return
                 else:
@@ -315,8 +315,8 @@ class ConvoyWriter:
         self.set(state=ConvoyState.GAP, gap_since=since, look_at=until)
 
     def _tell_of_gap(self, task: TaskRow) -> None:
-        """Alert operators once for each gap, because one may have to decide. A task in error has its own alert."""
-        if self.convoy.alerted_task is not None or task.state is TaskState.ERROR:
+        """Alert operators once for each gap, because one may have to decide. A held task has its own alert."""
+        if self.convoy.alerted_task is not None or task.state is TaskState.HELD:
             return
         writer = Writer(task, self.rows, self.now, None)
         reason = (
@@ -406,13 +406,13 @@ def settle_convoy(
 
 
 def _leave_convoy(convoy_writer: ConvoyWriter, writer: Writer) -> None:
-    """End the wait of a task that ended before its turn, with nothing done. One in error waits on until its turn."""
+    """End the wait of a task that ended before its turn, with nothing done. One that is held waits on until its turn."""
     task = writer.task
     if task.state in TASK_OPEN:
         convoy_writer.tell_of_lost_place(writer)
         return
     convoy_writer.close_alert(writer)  # an error has its own
-    if task.state is TaskState.ERROR:
+    if task.state is TaskState.HELD:
         return
     writer.set(turn=Turn.ENDED)
     writer.events.append(ConvoyLeft(*convoy_writer.take_number()))

@@ -88,7 +88,7 @@ def set_aside_kept_task(
     now: Instant,
     why: str,
 ) -> Change:
-    """Set a kept task aside in error at the end of its convoy, which takes no such task any longer; an operator decides."""
+    """Set a kept task aside, held, at the end of its convoy, which takes no such task any longer; an operator decides."""
     change = build_new_task(command, task.task_no, now, ledger=ledger.ledger_id)
     place = tail.placed + 1
     # The sequence is reported, and not kept: it counts for nothing in the convoy's order.

@@ -91,7 +91,7 @@ def explain_kept_task(
     if task.state in TASK_OPEN:
         return f"{said} is {task.state}: wait for its end, or cancel it (arriero task cancel)"
     if task.turn is Turn.OPEN:
-        return f"{said} is in error, and its convoy stands still on it: resubmit it, or skip it (arriero convoy skip)"
+        return f"{said} is held, and its convoy stands still on it: resubmit it, or skip it (arriero convoy skip)"
     if task.turn is Turn.WAITING:
         return f"{said} is {task.state} and waits for its turn in its convoy"
     if task.open_count:

@@ -44,13 +44,13 @@ TASK_MOVES: dict[tuple[TaskState, TaskEvent], TaskState] = {
     (TaskState.PENDING, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,  # its limit passed before anyone claimed it
     (TaskState.PROCESSING, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,
     (TaskState.COMPENSATING, TaskEvent.UNDONE): TaskState.COMPENSATED,
-    (TaskState.PENDING, TaskEvent.HELD): TaskState.ERROR,
-    (TaskState.PROCESSING, TaskEvent.HELD): TaskState.ERROR,
-    (TaskState.COMPENSATING, TaskEvent.HELD): TaskState.ERROR,
+    (TaskState.PENDING, TaskEvent.HELD): TaskState.HELD,
+    (TaskState.PROCESSING, TaskEvent.HELD): TaskState.HELD,
+    (TaskState.COMPENSATING, TaskEvent.HELD): TaskState.HELD,
     # Only an operator's verb leaves an end, and it opens a new incarnation.
-    (TaskState.ERROR, TaskEvent.RESUBMITTED): TaskState.PENDING,
-    (TaskState.ERROR, TaskEvent.UNDO_RESUMED): TaskState.COMPENSATING,
-    (TaskState.ERROR, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,
+    (TaskState.HELD, TaskEvent.RESUBMITTED): TaskState.PENDING,
+    (TaskState.HELD, TaskEvent.UNDO_RESUMED): TaskState.COMPENSATING,
+    (TaskState.HELD, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,
     (TaskState.PROCESSED, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,
     (TaskState.COMPENSATED, TaskEvent.RESUBMITTED): TaskState.PENDING,
 }

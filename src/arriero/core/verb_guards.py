@@ -28,7 +28,7 @@ def explain_refusal(verb: Verb, task: TaskRow, life: Life) -> str:
 
 
 def _explain_resubmit_refusal(task: TaskRow, life: Life) -> str:
-    if not task.undoing or task.state is not TaskState.ERROR or may_undo_go_on(task, life):
+    if not task.undoing or task.state is not TaskState.HELD or may_undo_go_on(task, life):
         return ""
     names = ", ".join(step.label for step in list_stuck_steps(life))
     return (
@@ -38,7 +38,7 @@ def _explain_resubmit_refusal(task: TaskRow, life: Life) -> str:
 
 
 def _explain_compensate_refusal(task: TaskRow, life: Life) -> str:
-    if task.state is TaskState.ERROR and task.undoing:
+    if task.state is TaskState.HELD and task.undoing:
         stuck = "" if may_undo_go_on(task, life) else ", ".join(step.label for step in list_stuck_steps(life))
         first = f"answer {stuck} first, which may have happened and has no compensation; then " if stuck else ""
         return f"task {task.task_id!r}: its undo has begun and failed; {first}resubmit goes on with it"
@@ -102,7 +102,7 @@ def may_edit_all(task: TaskRow, life: tuple[StepRow, ...]) -> bool:
 
     So it is when that begins from nothing: the task was undone, or its code has asked for no step.
     """
-    return task.state is TaskState.COMPENSATED or (task.state is TaskState.ERROR and not task.undoing and not life)
+    return task.state is TaskState.COMPENSATED or (task.state is TaskState.HELD and not task.undoing and not life)
 
 
 def list_steps_to_redo(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow]:
@@ -110,7 +110,7 @@ def list_steps_to_redo(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow
 
     A failure that the workflow caught is not such a step: its code has gone another way since, and still does.
     """
-    if task.failure is None or task.state is not TaskState.ERROR:
+    if task.failure is None or task.state is not TaskState.HELD:
         return []
     failure = read_task_failure(task.failure)
     failed = [step for step in life if step.kind is StepKind.STEP and step.state is StepState.FAILED]
@@ -129,5 +129,5 @@ def _list_steps_named_by_release_one(failure: TaskFailure, failed: list[StepRow]
 
 
 def _is_after_error(step: StepRow, failure: TaskFailure) -> bool:
-    """Returns True if the step's result was recorded after the task had gone into error."""
+    """Returns True if the step's result was recorded after the task was held."""
     return failure.results is not None and (step.result_number or 0) > failure.results

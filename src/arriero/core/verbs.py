@@ -186,7 +186,7 @@ class _Operation:
         self._close_alert()
 
     def _close_alert(self) -> None:
-        if self.before.state is TaskState.ERROR:
+        if self.before.state is TaskState.HELD:
             self.writer.closes_alert = True
             self.writer.events.append(AlertClosed())
 

@@ -393,7 +393,7 @@ class Writer:
         self.events.append(TaskReleased(self.task.fence, self.task.not_before, why))
 
     def end(self, state: TaskState, *, output: str | None = None, failure: TaskFailure | None = None) -> None:
-        if failure is not None and state is TaskState.ERROR:
+        if failure is not None and state is TaskState.HELD:
             failure = replace(failure, results=self.task.result_count)
         text = None if failure is None else msgspec.json.encode(failure)
         self.set(
@@ -409,7 +409,7 @@ class Writer:
         )
         told = msgspec.UNSET if text is None else msgspec.Raw(text)
         self.events.append(TaskTerminal(state, self.task.fence, payload_hash(output), told))
-        if state is TaskState.ERROR:
+        if state is TaskState.HELD:
             assert failure is not None
             self.open_alert(failure)
         self.publish(STATUS_OF_END[state], failure=failure, output=output)
@@ -433,7 +433,7 @@ class Writer:
             self.open(new, StepState.PLANNED)
         if self.task.opened_count >= first:
             self.events.append(UndoPlanned(tuple(range(first, self.task.opened_count + 1))))
-        self.end(TaskState.ERROR, failure=failure)
+        self.end(TaskState.HELD, failure=failure)
 
     def begin_undo(self, failure: TaskFailure) -> None:
         self.withdraw_pending()

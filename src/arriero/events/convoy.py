@@ -71,7 +71,7 @@ class ConvoyClosed(NumberedEvent, frozen=True, tag="convoy.closed"):
 
 
 class ConvoyStopped(NumberedEvent, frozen=True, tag="convoy.stopped"):
-    """The convoy is blocked on the task, which is in error."""
+    """The convoy is blocked on the task, which is held."""
 
     fence: int
     rank: int

@@ -16,7 +16,8 @@ _WHY_RELEASED = {
 _ENDS = {
     "processed": "processed: it is done",
     "compensated": "compensated, everything is undone",
-    "error": "in error, a person is needed",
+    "held": "held: it waits for an operator",
+    "error": "held: it waits for an operator",  # as releases to 0.4 recorded it
 }
 
 
@@ -234,7 +235,7 @@ class AlertClosed(HistoryEvent, frozen=True, tag="alert.closed"):
     """The task needs no person any longer."""
 
     def describe(self, names: HistoryNames) -> str:
-        return "its alert is closed: it is no longer in error"
+        return "its alert is closed: it is no longer held"
 
 
 EventOfTask = (

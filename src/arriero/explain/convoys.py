@@ -104,7 +104,10 @@ def describe_convoy_wait(convoy: ConvoyRow, first: TaskRow | None, waiting: int,
         return what
     release = format_convoy_command(ConvoyVerb.RELEASE, convoy.key)
     says = f"its release by a person, {release}; parked since {format_instant(convoy.parked_at)} ({convoy.parked_why})"
-    is_told = first is not None and convoy.parked_why == f"task {first.task_id} is in error"
+    is_told = first is not None and convoy.parked_why in (
+        f"task {first.task_id} is held",
+        f"task {first.task_id} is in error",  # as release 0.4 recorded it
+    )
     if convoy.state is ConvoyState.STOPPED and not is_told:
         return f"{says}; and for {what}"
     return f"{says}; and for {what}" if convoy.state is ConvoyState.GAP else says
@@ -118,7 +121,7 @@ def _describe_wait(convoy: ConvoyRow, first: TaskRow | None, waiting: int, missi
             paused = ", and which is paused" if first is not None and first.paused_at is not None else ""
             return f"{name}, whose turn it is{paused}"
         case ConvoyState.STOPPED:
-            return f"{name}, which is in error: resubmit it, or {skip}"
+            return f"{name}, which is held: resubmit it, or {skip}"
         case ConvoyState.GAP:
             policy = effective_policy(convoy, first)
             until = gap_deadline(convoy, policy)
@@ -169,7 +172,7 @@ def describe_turn_wait(task: TaskRow, convoy: ConvoyRow, ahead: TasksAhead | Non
     if convoy.parked_at is not None:
         says += f"; the convoy is parked ({convoy.parked_why}) until {format_convoy_command(ConvoyVerb.RELEASE, convoy.key)}"
     elif convoy.state is ConvoyState.STOPPED:
-        says += f"; the convoy stands still on {head}, which is in error"
+        says += f"; the convoy stands still on {head}, which is held"
     elif convoy.state is ConvoyState.GAP:
         says += f"; sequence {convoy.expected} has not come"
     elif convoy.state is ConvoyState.OPEN:
@@ -180,8 +183,8 @@ def describe_turn_wait(task: TaskRow, convoy: ConvoyRow, ahead: TasksAhead | Non
 
 
 def describe_person_wait(task: TaskRow, convoy: ConvoyRow | None) -> str:
-    """Describe the wait for an operator of a task in error, and its effect on the convoy."""
-    assert task.state is TaskState.ERROR
+    """Describe the wait for an operator of a held task, and its effect on the convoy."""
+    assert task.state is TaskState.HELD
     if convoy is None:
         return "a person"
     match task.turn:

@@ -250,8 +250,8 @@ def diagnose_store(
     """Diagnose tasks, steps, queues and processes.
 
     Args:
-        oldest_alert: the open one opened first, of a task in error.
-        causes: what holds the tasks in error, the cause of most tasks first.
+        oldest_alert: the open one opened first, of a held task.
+        causes: what holds the tasks, the cause of most tasks first.
         unreadable: open ones of tasks with a row that cannot be read.
         untold_alert: an open one that some sink does not know of.
         not_undoable: (agent, step) of an App without compensation and not effect_free; None: those recorded.
@@ -340,14 +340,14 @@ def _check_waiting_tasks(survey: Survey) -> list[Finding]:
 
 
 def _check_errors(survey: Survey, oldest: AlertRow | None, causes: Sequence[AlertGroup]) -> list[Finding]:
-    count = survey.states.get(TaskState.ERROR, 0)
+    count = survey.states.get(TaskState.HELD, 0)
     if not count:
-        return [Finding("fine", "error", "no task is in error")]
-    says = f"{format_count_with_verb(count, 'task')} in error"
+        return [Finding("fine", "held", "no task is held")]
+    says = f"{format_count_with_verb(count, 'task')} held"
     if oldest is not None:
         since = format_instant_and_age(oldest.opened_at, survey.now)
         says += f", waiting for a person; the first is {oldest.task_id} since {since}: {oldest.reason}"
-    found = [Finding("care", "error", says, "arriero task list --state error, then arriero task explain ID")]
+    found = [Finding("care", "held", says, "arriero task list --state held, then arriero task explain ID")]
     if all(group.count == 1 for group in causes) and len(causes) == count:
         return found  # there is nothing to put together
     found += [_describe_cause(group, survey.now) for group in causes[:NAMES_SHOWN_MAX]]
@@ -356,14 +356,14 @@ def _check_errors(survey: Survey, oldest: AlertRow | None, causes: Sequence[Aler
             Finding(
                 "information",
                 "error",
-                f"tasks are in error for {format_count(len(causes) - NAMES_SHOWN_MAX, 'more cause')}",
+                f"tasks are held for {format_count(len(causes) - NAMES_SHOWN_MAX, 'more cause')}",
             )
         )
     return found
 
 
 def _describe_cause(group: AlertGroup, now: Instant) -> Finding:
-    """Describe what holds some tasks in error, and the one command for all of them."""
+    """Describe what holds some tasks, and the one command for all of them."""
     at_step = f", step {group.step}" if group.step else ""
     code = f" [{group.code}]" if group.code else ""
     first, last = format_instant_and_age(group.first_at, now), format_instant_and_age(group.last_at, now)
@@ -373,7 +373,7 @@ def _describe_cause(group: AlertGroup, now: Instant) -> Finding:
         f" {group.first_task}: {group.reason}"
     )
     remedy = f"arriero task explain {shlex.quote(group.first_task)}; after the fix, for all of them: arriero task resubmit {group.select}"
-    return Finding("information", "error", says, remedy)
+    return Finding("information", "held", says, remedy)
 
 
 def _check_unreadable_tasks(alerts: Sequence[AlertRow], now: Instant) -> list[Finding]:
@@ -391,7 +391,7 @@ def _describe_unreadable_task(alert: AlertRow, now: Instant) -> Finding:
 
 
 _STANDS_STILL = {
-    "stopped": ("on a task in error", "fix that task, or set it aside with `arriero convoy skip KEY`"),
+    "stopped": ("on a held task", "fix that task, or set it aside with `arriero convoy skip KEY`"),
     "parked": ("until a person releases it", "`arriero convoy release KEY`"),
     "gap": ("for a number that has not come in time", "submit what is missing, or `arriero convoy skip KEY`"),
 }
@@ -429,7 +429,7 @@ def _check_probation(survey: Survey) -> list[Finding]:
         return [Finding("fine", "probation", "no task is on probation")]
     says = (
         f"{format_count(survey.probation, 'task')} lost two processes or more in a row: those under way are on probation"
-        " and are held in error at the third loss"
+        " and are held at the third loss"
     )
     remedy = "see in the logs of the processes why they died or froze, before more of them do"
     return [Finding("care", "probation", says, remedy)]
@@ -466,7 +466,7 @@ def _check_undo(survey: Survey, of_app: Sequence[tuple[str, str]] | None) -> lis
     more = f" and {len(steps) - NAMES_SHOWN_MAX} more" if len(steps) > NAMES_SHOWN_MAX else ""
     where = "tasks that have not ended well have steps" if of_app is None else "the App has steps"
     says = f"{where} without compensation that are not effect_free: {names}{more}"
-    remedy = "when a task is undone while one of them may have happened, it is held in error: declare what is missing"
+    remedy = "when a task is undone while one of them may have happened, it is held: declare what is missing"
     return [Finding("information", "not_undoable", says, remedy)]
 
 

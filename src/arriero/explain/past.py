@@ -1,6 +1,6 @@
 """Facts that a task's history adds to its rows: its timeline, actions of operators, and durations without the waits for an operator.
 
-A row keeps only when a task was submitted and when it ended last. Between these it may have been in error or paused for
+A row keeps only when a task was submitted and when it ended last. Between these it may have been held or paused for
 hours, or have been done long before a caller had it undone; all that stands in its history.
 """
 
@@ -75,7 +75,7 @@ _ENDS_A_PAUSE = frozenset((Verb.RESUME, Verb.COMPENSATE, Verb.CANCEL))
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """A time in which nothing continued. ``for_person``: it was in error or paused; else it was done. ``end`` None: still."""
+    """A time in which nothing continued. ``for_person``: it was held or paused; else it was done. ``end`` None: still."""
 
     start: Instant
     end: Instant | None
@@ -158,7 +158,7 @@ class TaskPast:
             case TaskTerminal(state=state):
                 self._end_pause(at)
                 self._end_rest(at)
-                self._ended = (at, state == TaskState.ERROR)
+                self._ended = (at, state in (TaskState.HELD, TaskState.HELD.stored))
             case UndoBegun():
                 self.undo_begun_at = at
             case OperatorApproval():

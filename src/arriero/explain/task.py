@@ -57,13 +57,13 @@ _HINTS = {
 
 
 class EndedTask(TaskSituation):
-    """A task that is processed, compensated or in error."""
+    """A task that is processed, compensated or held."""
 
     def list_reasons(self) -> list[Reason]:
         """List the reasons, the most important one first."""
         match self.task.state:
-            case TaskState.ERROR:
-                return [*self._describe_error(), *self._describe_stopped_convoy(), *self._describe_pivot()]
+            case TaskState.HELD:
+                return [*self._describe_held(), *self._describe_stopped_convoy(), *self._describe_pivot()]
             case TaskState.PROCESSED:
                 return [*self._describe_processed(), *self._describe_pivot()]
             case _:
@@ -108,12 +108,12 @@ class EndedTask(TaskSituation):
         line = [] if self.failure is None else locate_failure(self.failure.trace, self.failure.step)
         return [Reason("ended", says, since=self.task.ended_at), *line]
 
-    def _describe_error(self) -> list[Reason]:
+    def _describe_held(self) -> list[Reason]:
         failure = self.failure
         assert failure is not None
         code = f" [{failure.code}]" if failure.code else ""
-        says = f"in error{self._format_end()}, it waits for a person: {failure.reason}{code}"
-        found = [Reason("error", says, failure.step, since=self.task.ended_at)]
+        says = f"held{self._format_end()}, it waits for a person: {failure.reason}{code}"
+        found = [Reason("held", says, failure.step, since=self.task.ended_at)]
         line = locate_failure(failure.trace, failure.step)
         if not is_expected(failure.trace):
             found, line = [*found, *line], []
@@ -249,7 +249,7 @@ def explain(
     past = TaskPast(history)
     if faults := legible_task(loaded)[1]:
         return Explanation(tuple(map(_cannot_be_read, faults)), tuple(past.acts), ())
-    is_ended = loaded.task.state in (TaskState.ERROR, TaskState.PROCESSED, TaskState.COMPENSATED)
+    is_ended = loaded.task.state in (TaskState.HELD, TaskState.PROCESSED, TaskState.COMPENSATED)
     situation = EndedTask if is_ended else TaskUnderWay
     run = describe_run(loaded.task, past.submitted_by)
     return Explanation(

@@ -94,7 +94,7 @@ class TaskSituation:
             )
         if self.task.state is TaskState.COMPENSATING and step.kind is StepKind.STEP:
             says += "; it was begun before the undo, which waits for its end"
-        if self.task.state is TaskState.ERROR:
+        if self.task.state is TaskState.HELD:
             says += "; its result is kept when it comes"
         if step.failure is not None:
             says += f"; the attempt before failed: {format_step_failure(step)}"

@@ -53,7 +53,7 @@ class TaskUnderWay(TaskSituation):
     def list_reasons(self) -> list[Reason]:
         """List the reasons, the most important one first."""
         holder = self._describe_holder()
-        stopped = [reason for reason in holder if reason.kind != "held"]  # a step says more than who drives the task
+        stopped = [reason for reason in holder if reason.kind != "driven"]  # a step says more than who drives the task
         turn = self._describe_wait_for_turn()
         found = [
             *self._describe_pause(),
@@ -64,7 +64,7 @@ class TaskUnderWay(TaskSituation):
             *stopped,
             *self._describe_open_steps(),
         ]
-        found += [reason for reason in holder if reason.kind == "held"]
+        found += [reason for reason in holder if reason.kind == "driven"]
         if not found:
             found.append(Reason("nothing_wakes_it", "it is free, and only news of a step would wake it"))
         told = [
@@ -149,7 +149,7 @@ class TaskUnderWay(TaskSituation):
         if limit is None or limit <= self.now or self.task.state not in TASK_FORWARD:
             return []
         undone = decode_task_policy(self.task.policy).supervision.then == "compensate" and find_pivot(self.life) is None
-        says = f"its own limit is {self._at(limit)}; then it is {'undone' if undone else 'held in error'}"
+        says = f"its own limit is {self._at(limit)}; then it is {'undone' if undone else 'held'}"
         return [Reason("limit", says, until=limit)]
 
     def _describe_probation(self) -> list[Reason]:
@@ -157,7 +157,7 @@ class TaskUnderWay(TaskSituation):
             return []
         says = (
             f"on probation: {format_count(self.task.lost_count, 'process')} in a row died or froze with it; a process handles one such"
-            f" task at a time, and at loss {HELD_FROM}, or what node.lost_processes_max says, it is held in error"
+            f" task at a time, and at loss {HELD_FROM}, or what node.lost_processes_max says, it is held"
         )
         return [Reason("probation", says)]
 
@@ -172,7 +172,7 @@ class TaskUnderWay(TaskSituation):
         process = self.running.rows.get(process_no)
         if process is None:
             return Reason(
-                "holder_lost", f"held by process {process_no}, which was declared lost; {self._describe_rescue()}"
+                "holder_lost", f"driven by process {process_no}, which was declared lost; {self._describe_rescue()}"
             )
         name = format_process(process)
         if process.lease_until <= self.now:
@@ -181,12 +181,12 @@ class TaskUnderWay(TaskSituation):
         unseen = self.task.unseen_since
         if unseen is not None and seconds_between(unseen, self.now) >= SOON_SECONDS:
             says = (
-                f"held by {name}, which has not looked at its news since {self._at(unseen)}: its code or its event loop is"
+                f"driven by {name}, which has not looked at its news since {self._at(unseen)}: its code or its event loop is"
                 " busy or stuck; after node.progress_seconds the Supervisor frees it"
                 + self._format_lack_of_supervisor()
             )
             return Reason("holder_busy", says, since=unseen)
-        return Reason("held", f"held by {name}, which drives it")
+        return Reason("driven", f"{name} drives it")
 
     def _describe_free_task(self) -> list[Reason]:
         due = self.task.not_before

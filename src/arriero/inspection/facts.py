@@ -55,11 +55,11 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     They are read from indexes that hold only what is not finished, so ended tasks cost nothing.
 
     Attributes:
-        held: tasks that a process holds.
+        running: tasks that a process drives.
         due: free tasks that may continue now; ``oldest_due_at``: since when the oldest may.
         later: free tasks that may not continue before an instant that has not come.
         in_convoy: tasks that wait for their turn.
-        error: tasks that wait for an operator.
+        held: tasks that wait for an operator.
         convoys_stopped, convoys_in_gap, convoys_parked: convoys that are blocked.
         alerts: open alerts.
         statuses: status messages that nobody acknowledged; ``oldest_status_at``: since when the oldest is there.
@@ -68,12 +68,12 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     now: Instant
-    held: int
+    running: int
     due: int
     oldest_due_at: Instant | None
     later: int
     in_convoy: int
-    error: int
+    held: int
     convoys_stopped: int
     convoys_in_gap: int
     convoys_parked: int

@@ -41,11 +41,11 @@ def build_store_metrics(reading: StoreReading, now: float) -> Iterator[tuple[Fam
     yield names.STORE_READ, [((), reading.seconds)]
     yield names.STORE_AGE, [((), max(now - reading.at, 0.0))]
     situations = {
-        "held": backlog.held,
+        "running": backlog.running,
         "due": backlog.due,
         "later": backlog.later,
         "in_convoy": backlog.in_convoy,
-        "error": backlog.error,
+        "held": backlog.held,
     }
     yield names.TASKS, [((situation,), count) for situation, count in situations.items()]
     yield names.TASKS_DUE_AGE, [((), measure_age(backlog.oldest_due_at))]
@@ -90,7 +90,7 @@ def _count_breakers(one: AgentMetrics, state: str) -> int:
     return sum(breaker.state == state for breaker in one.breakers)
 
 
-ENDED_STATES = ("processed", "compensated", "error")
+ENDED_STATES = ("processed", "compensated", "held")
 
 
 def build_process_metrics(session: Session) -> Iterator[tuple[Family, Values]]:

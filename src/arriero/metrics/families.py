@@ -53,8 +53,8 @@ STORE_READ = _of_store("store_reading_seconds", "How long the last reading of th
 STORE_AGE = _of_store("store_reading_age_seconds", "How old the reading is that the metrics of the store come from.")
 TASKS = _of_store(
     "tasks",
-    "Tasks by situation: held by a process, due and free, not due before a later time, waiting for their turn in a convoy, or "
-    "in error. Each is counted up to 10,000.",
+    "Tasks by situation: running in a process, due and free, not due before a later time, waiting for their turn in a convoy, or "
+    "held. Each is counted up to 10,000.",
     "situation",
 )
 TASKS_DUE_AGE = _of_store("tasks_due_age_seconds", "For how long the oldest free task has been due; 0: none is.")

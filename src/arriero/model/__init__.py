@@ -25,7 +25,7 @@ def seconds_between(start: Instant, end: Instant) -> float:
     return (end - start) / MICROSECONDS
 
 
-ProcessState = Literal["pending", "processing", "processed", "error", "compensating", "compensated"]
+ProcessState = Literal["pending", "processing", "processed", "held", "compensating", "compensated"]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
@@ -35,9 +35,16 @@ class TaskState(StrEnum):
     PENDING = "pending"
     PROCESSING = "processing"
     PROCESSED = "processed"
-    ERROR = "error"
+    HELD = "held"  # it waits for an operator
     COMPENSATING = "compensating"
     COMPENSATED = "compensated"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "TaskState | None":  # histories of releases to 0.4 have the other word
+        return cls.HELD if value == "error" else None
+
+    def __init__(self, word: str) -> None:
+        self.stored = "error" if word == "held" else word  # in tables: release 0.4 reads it there (docs/adr/0076)
 
 
 class StepState(StrEnum):
@@ -76,7 +83,7 @@ class Turn(StrEnum):
     """The place of a task in its convoy."""
 
     WAITING = "waiting"  # its turn has not come: nobody claims it
-    OPEN = "open"  # it is its turn, until it has ended; in error: the key is blocked on it
+    OPEN = "open"  # it is its turn, until it has ended; if it is held, the key is blocked on it
     ENDED = "ended"  # processed or compensated
     SET_ASIDE = "set_aside"  # passed over; only an operator brings it back
 
@@ -109,10 +116,9 @@ class ConvoyOverrides(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 Ordering = Literal["place", "sequence"]
-
 TASK_OPEN = frozenset({TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING})
 TASK_FORWARD = frozenset({TaskState.PENDING, TaskState.PROCESSING})
-TASK_ENDED = frozenset({TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR})
+TASK_ENDED = frozenset({TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.HELD})
 STEP_OPEN = frozenset({StepState.PENDING, StepState.RUNNING})
 
 
@@ -383,7 +389,7 @@ def life_of(task: TaskRow, steps: tuple[StepRow, ...]) -> tuple[StepRow, ...]:
     return steps if not task.past_count else tuple(step for step in steps if step.ordinal > task.past_count)
 
 
-StatusKind = Literal["received", "started", "completed", "failed", "compensated", "needs_attention", "dropped"]
+StatusKind = Literal["received", "started", "completed", "failed", "compensated", "held", "dropped"]
 
 
 class StatusRow(msgspec.Struct, frozen=True, gc=False):
@@ -405,7 +411,7 @@ class StatusRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class AlertRow(msgspec.Struct, frozen=True, gc=False):
-    """An alert that a task needs an operator: opened when the task goes into error, closed when it leaves it."""
+    """An alert that a task needs an operator: opened when the task is held, closed when that ends."""
 
     no: int
     task_no: int

@@ -143,7 +143,7 @@ class Compensate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):
-    """Hold the task in error until an operator acts. ``planned``: compensations that stay open.
+    """Hold the task until an operator acts. ``planned``: compensations that stay open.
 
     ``may_go_forward``: its undo had begun, but nothing is undone and nothing will be: a resubmission goes forward.
     """

@@ -75,7 +75,7 @@ class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     nothing_to_undo: tuple[str, ...] = ()
     redo: tuple[int, ...] = ()
     began_by: "TaskFailure | None" = None  # of an undo that stopped: why it was begun
-    results: int | None = None  # recorded when the task went into error
+    results: int | None = None  # recorded when the task was held
     trace: CapturedTraceback = ()  # where in the code that was: of a failed step in the step's
     public: str = ""
 

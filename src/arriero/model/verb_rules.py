@@ -4,7 +4,7 @@ A verb on tasks is declared here. Its command with its help, its routes, its ent
 commands and its sentence in a history are derived from ``VERBS``. ``core.verbs`` has what it changes.
 
 ``cancel`` and ``compensate`` both end in the undo. ``cancel`` stops a task that is running, whatever that takes: past
-a pivot, where nothing may be undone, it is held in error. ``compensate`` only undoes, also what has ended: past a pivot
+a pivot, where nothing may be undone, it is held. ``compensate`` only undoes, also what has ended: past a pivot
 it is refused, naming the pivot, and nothing changes.
 
 Every verb frees the task and grows its fence: the one who drove it finds its writes refused, and a Scheduler takes it up
@@ -143,7 +143,7 @@ VERBS: dict[Verb, VerbDeclaration] = {
     ),
     Verb.CANCEL: VerbDeclaration(
         summary="Stop a task that is open, and undo what it did.",
-        text="Stop a task that is open: what it did is undone; past a pivot it is held in error.",
+        text="Stop a task that is open: what it did is undone; past a pivot it is held.",
         done="cancelled it",
         words=("stop", "kill", "abort"),
     ),
@@ -202,7 +202,7 @@ _GO_ON = "go on; their results count"
 _NONE = "there are none"
 
 VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
-    (Verb.RESUBMIT, TaskState.ERROR): Rule(
+    (Verb.RESUBMIT, TaskState.HELD): Rule(
         "goes on in a new incarnation: results stay, only what failed is done again; a failed undo goes on with what is open",
         _GO_ON,
     ),
@@ -212,12 +212,12 @@ VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
     (Verb.COMPENSATE, TaskState.PENDING): Rule("the undo begins; refused past a pivot", _UNDONE_TOO),
     (Verb.COMPENSATE, TaskState.PROCESSING): Rule("the undo begins; refused past a pivot", _UNDONE_TOO),
     (Verb.COMPENSATE, TaskState.PROCESSED): Rule("the undo begins, in a new incarnation; refused past a pivot", _NONE),
-    (Verb.COMPENSATE, TaskState.ERROR): Rule(
+    (Verb.COMPENSATE, TaskState.HELD): Rule(
         "the undo begins, in a new incarnation; refused past a pivot, and when it had begun before (then resubmit)",
         _UNDONE_TOO,
     ),
-    (Verb.CANCEL, TaskState.PENDING): Rule("the undo begins; past a pivot the task is held in error", _UNDONE_TOO),
-    (Verb.CANCEL, TaskState.PROCESSING): Rule("the undo begins; past a pivot the task is held in error", _UNDONE_TOO),
+    (Verb.CANCEL, TaskState.PENDING): Rule("the undo begins; past a pivot the task is held", _UNDONE_TOO),
+    (Verb.CANCEL, TaskState.PROCESSING): Rule("the undo begins; past a pivot the task is held", _UNDONE_TOO),
     (Verb.EXTEND, TaskState.PENDING): Rule("its own limit moves later", _GO_ON),
     (Verb.EXTEND, TaskState.PROCESSING): Rule("its own limit moves later", _GO_ON),
     (Verb.ANSWER, TaskState.PENDING): Rule("a step gets its result by hand", "the answered one no longer counts"),
@@ -225,8 +225,8 @@ VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
     (Verb.ANSWER, TaskState.COMPENSATING): Rule(
         "a step or a compensation gets its result by hand", "the answered one no longer counts"
     ),
-    (Verb.ANSWER, TaskState.ERROR): Rule(
-        "a step or a compensation gets its result by hand; the task stays in error until it is resubmitted",
+    (Verb.ANSWER, TaskState.HELD): Rule(
+        "a step or a compensation gets its result by hand; the task stays held until it is resubmitted",
         "the answered one no longer counts",
     ),
     (Verb.PAUSE, TaskState.PENDING): Rule("nothing new begins until it is resumed", _GO_ON),
@@ -264,13 +264,13 @@ CONVOY_VERB_RULES: dict[tuple[ConvoyVerb, str], str] = {
     (ConvoyVerb.SET, "stopped"): "its own policy holds at once: under skip the key goes on, under park it is parked",
     (ConvoyVerb.SET, "gap"): "its own policy holds at once, also for the gap that it waits at",
     (ConvoyVerb.SET, "parked"): "its own policy holds once it is released",
-    (ConvoyVerb.RELEASE, "parked"): "it goes on; if its head is still in error it waits for that",
-    (ConvoyVerb.SKIP, "stopped"): "the task in error is set aside, the key goes on",
+    (ConvoyVerb.RELEASE, "parked"): "it goes on; if its head is still held it waits for that",
+    (ConvoyVerb.SKIP, "stopped"): "the held task is set aside, the key goes on",
     (ConvoyVerb.SKIP, "gap"): "what is missing is skipped, the key goes on; if it comes after all it is set aside",
     (
         ConvoyVerb.SKIP,
         "parked",
-    ): "the task in error, or what is missing, is passed over; it stays parked until it is released",
+    ): "the held task, or what is missing, is passed over; it stays parked until it is released",
     (ConvoyVerb.PARK, "idle"): "nothing begins until it is released",
     (ConvoyVerb.PARK, "open"): "the task that is under way goes to its end; nothing else begins until it is released",
     (ConvoyVerb.PARK, "stopped"): "nothing begins until it is released, also when its head is fixed",

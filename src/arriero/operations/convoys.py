@@ -25,7 +25,7 @@ class SkipRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_field
 
     seen: Annotated[
         str | int | None,
-        say("The task in error, or the first missing number, that you have seen. No other is skipped.", "WHAT"),
+        say("The held task, or the first missing number, that you have seen. No other is skipped.", "WHAT"),
     ] = None
 
 
@@ -34,7 +34,7 @@ class SetRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_fields
 
     head: Annotated[
         str | msgspec.UnsetType | None,
-        say("What happens if the head of the key is in error.", words=OPTION_WORDS, null=WORKFLOW),
+        say("What happens if the head of the key is held.", words=OPTION_WORDS, null=WORKFLOW),
     ] = msgspec.UNSET
     gap: Annotated[
         str | msgspec.UnsetType | None,
@@ -107,18 +107,18 @@ def _declare_verb(
 
 @_declare_verb(ConvoyVerb.RELEASE, "Let a parked convoy continue.")
 def release_convoy(_: ReasonRequest, before: ConvoyView, now: ConvoyView) -> str:
-    """Let a parked key continue; if its head is still in error it waits for that."""
+    """Let a parked key continue; if its head is still held it waits for that."""
     return f" is released; {_format_next(now)}"
 
 
 @_declare_verb(
     ConvoyVerb.SKIP,
-    "Set the task in error aside, or what is missing, and continue.",
+    "Set the held task aside, or what is missing, and continue.",
     SkipRequest,
     {"seen": "order-1001"},
 )
 def skip_convoy(_: ReasonRequest, before: ConvoyView, now: ConvoyView) -> str:
-    """Pass over what a key is blocked on: the task in error is set aside, or what is missing is not waited for.
+    """Pass over what a key is blocked on: the held task is set aside, or what is missing is not waited for.
 
     What was passed over comes back only by an operator: `arriero task resubmit`.
     """

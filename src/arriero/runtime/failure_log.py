@@ -58,7 +58,7 @@ class FailureLog:
                 for item in delivered:
                     if isinstance(item, Reported) and isinstance(item.outcome, RetryAsked | GaveUp):
                         yield from self._describe_failed(item.step_no, item.outcome, answer)
-                if answer.task.state is TaskState.ERROR and answer.task.failure is not None:
+                if answer.task.state is TaskState.HELD and answer.task.failure is not None:
                     held = describe_held_task(answer.task, read_task_failure(answer.task.failure))
                     yield from () if held is None else (held,)
             case Report(report=report) if isinstance(report.outcome, RetryAsked | GaveUp):

@@ -166,7 +166,7 @@ class ConvoyLoaded(msgspec.Struct, frozen=True):
     Args:
         waiting, set_aside: how many tasks wait for their turn, and were passed over.
         members: the task whose turn it is, if there is one, then those that wait, in their order; at most that many.
-        passed_over: tasks that were set aside and are still in error, the oldest first; at most that many.
+        passed_over: tasks that were set aside and are still held, the oldest first; at most that many.
         missing: ranges of sequence numbers (first, last) that have not come, up to the last one known; at most that many.
     """
 

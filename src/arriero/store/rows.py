@@ -102,7 +102,7 @@ def parse_row_name(name: str) -> tuple[type[SharedRow], tuple[Any, ...]] | None:
 
 
 Row = tuple[Any, ...]
-TASK_STATES = {str(state): state for state in TaskState}
+TASK_STATES = {state.stored: state for state in TaskState}
 STEP_STATES = {str(state): state for state in StepState}
 STEP_KINDS = {str(kind): kind for kind in StepKind}
 TURNS: dict[str | None, Turn | None] = {None: None, **{str(turn): turn for turn in Turn}}
@@ -112,6 +112,7 @@ _LEDGER_STATES = {str(state): state for state in LedgerState}
 _CONVOY = ConvoyRow.__struct_fields__
 _EDIT = EditRow.__struct_fields__
 _LATE_ANSWER = LateAnswerRow.__struct_fields__
+_STORED_HELD: Any = "needs_attention"  # the kind of a status
 _TOLD = AlertRow.__struct_fields__.index("told")
 _read_names = msgspec.json.Decoder(tuple[str, ...]).decode
 _TRUTHS = {0: False, 1: True}  # SQLite keeps truth values so
@@ -140,7 +141,13 @@ def alert_of(row: Row) -> AlertRow:
 
 def status_of(row: Row) -> StatusRow:
     """A status; its columns are its fields."""
-    return StatusRow(*row)
+    status = StatusRow(*row)
+    return msgspec.structs.replace(status, kind="held") if status.kind == _STORED_HELD else status
+
+
+def as_stored(status: StatusRow) -> StatusRow:
+    """A status with the word that the table has: processes of release 0.4 read it while a store is upgraded."""
+    return msgspec.structs.replace(status, kind=_STORED_HELD) if status.kind == "held" else status
 
 
 def shared_as_is(kind: type[S], row: Row) -> S:
@@ -179,6 +186,10 @@ class UnknownWord(str):
 
     @property
     def _value_(self) -> str:
+        return str(self)
+
+    @property
+    def stored(self) -> str:
         return str(self)
 
 

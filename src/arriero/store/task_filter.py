@@ -5,7 +5,7 @@ field, a new filter needs a parameter of ``Client.tasks`` and the stores' statem
 ``TaskFilter``, which ``TaskSelector.build_filter`` sets.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -84,6 +84,12 @@ class TaskFilter(TaskCriteria, frozen=True, kw_only=True):
 
 
 ANY_TASK = TaskFilter()  # a verb on all tasks is refused by comparison with it: no default may differ from it
+
+
+def list_parameters(which: TaskFilter) -> dict[str, Any]:
+    """The criteria by name, as statements take them."""
+    state = TaskState.HELD.stored if which.state == TaskState.HELD else which.state
+    return {**msgspec.structs.asdict(which), "state": state}
 
 
 def fold_text(text: str) -> str:

@@ -314,7 +314,7 @@ async def people() -> None:
     await task.resubmit(by="ana", reason="new card", arguments={"order": Order("1")}, step="charge")
     await task.answer(by="ana", reason="paid in cash", step="charge", result=Receipt("r"))
     await task.extend(by="ana", reason="slow week", within=timedelta(days=1))
-    stuck = shop.tasks(state="error", agent="payments", older_than=timedelta(hours=2))
+    stuck = shop.tasks(state="held", agent="payments", older_than=timedelta(hours=2))
     assert_type(await stuck.count(), int)
     assert_type(await stuck.resubmit(by="ana", reason="bank is back", dry_run=True), arriero.Acted)
     async for view in stuck:
@@ -330,10 +330,10 @@ def scripts() -> None:
     assert_type(task.result(timeout=1), int)
     assert_type(task.view(), TaskView[int])
     assert_type(task.view().output, int | None)
-    assert_type(list(shop.sync.tasks(state="error")), list[TaskView[Any]])
+    assert_type(list(shop.sync.tasks(state="held")), list[TaskView[Any]])
     task.cancel(by="ana", reason="no longer needed")
     assert_type(shop.sync.task("1", fulfil), arriero.SyncTask[list[str]])
-    assert_type(shop.sync.tasks(state="error").count(), int)
+    assert_type(shop.sync.tasks(state="held").count(), int)
     for status in shop.sync.replies("web-1", timeout=1):
         assert_type(status, arriero.Status)
 
@@ -354,7 +354,7 @@ def sync_mirrors_all_of_the_async_front() -> None:
     assert_type(front.convoy("c"), arriero.SyncConvoy)
     assert_type(front.convoys(state="gap"), Iterator[arriero.ConvoyView])
     assert_type(front.replies("web-1"), Iterator[arriero.Status])
-    tasks = front.tasks(state="error", workflow="w", agent="a", step="s", older_than=1, since=datetime.now(), code="c")
+    tasks = front.tasks(state="held", workflow="w", agent="a", step="s", older_than=1, since=datetime.now(), code="c")
     assert_type(tasks, arriero.SyncTasks)
 
     task = front.task("1", correct)

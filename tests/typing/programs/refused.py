@@ -150,5 +150,5 @@ def without_a_loop() -> None:
     task.cancel(by="ana")  # refused: call-arg
     task.extend(by="ana", reason="r", within="1 h")  # refused: arg-type
     _: int = task.result()  # refused: assignment
-    shop.sync.tasks(state="error").newest(limit="3")  # refused: arg-type
+    shop.sync.tasks(state="held").newest(limit="3")  # refused: arg-type
     shop.sync.convoy("c").set(by="ana", reason="r", head="drop")  # refused: arg-type

@@ -35,8 +35,8 @@ EXAMPLE: dict[str, Any] = {
         {
             "level": "care",
             "about": "errors",
-            "says": "2 tasks are in error",
-            "remedy": "arriero task list --state error",
+            "says": "2 tasks are held",
+            "remedy": "arriero task list --state held",
         }
     ],
 }

@@ -305,7 +305,7 @@ def _declare_bulk_verb(verb: Verb) -> None:
         return await _operate_many(call, verb, call.read(of))
 
     run.__name__ = f"{verb}_tasks"
-    example = {"filter": {"state": "error", "agent": "bank"}, "reason": "the bank is back", **VERBS[verb].example}
+    example = {"filter": {"state": "held", "agent": "bank"}, "reason": "the bank is back", **VERBS[verb].example}
     task_verbs.operation(
         "POST",
         f"/v1/tasks:{verb}",

@@ -43,7 +43,7 @@ from ...model.tokens import ANY_REACH, Reach
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Ended, Overdue, QueueSurvey, Survey
 from ..quarantine import Quarantine
 from ..readable import legible, refuse_unreadable
-from ..rows import Row, SharedRow, alert_of, edit_of, late_answer_of, parse_row_name, status_of
+from ..rows import TASK_STATES, Row, SharedRow, alert_of, edit_of, late_answer_of, parse_row_name, status_of
 from ..sql.store_rows import StoreRows
 from .convoys import KNOWN_MAX, find_missing
 from .processes import SAID_OF_REFUSED_TERMS
@@ -116,7 +116,7 @@ T = TypeVar("T")
 def count_tasks(rows: StoreRows) -> dict[TaskState, int]:
     """Tasks by state."""
     found: dict[str, int] = dict(rows.ask("count_tasks").fetchall())
-    return {state: found.get(state, 0) for state in TaskState}
+    return {state: found.get(state.stored, 0) for state in TaskState}
 
 
 def survey(rows: StoreRows) -> Survey:
@@ -298,9 +298,8 @@ class SurveyOperations(Transactions):
         """Count the tasks of a ledger by state. It reads all of them, and no other task."""
         asked = {"ledger_no": ledger_no}
         found = await self._select(lambda row: row, "count_tasks_of_ledger", asked, Lane.SURVEYS)
-        return LedgerTasks(
-            {state: count for state, count, _ in found}, max((at for *_, at in found if at is not None), default=None)
-        )
+        counts = {str(TASK_STATES.get(state, state)): count for state, count, _ in found}
+        return LedgerTasks(counts, max((at for *_, at in found if at is not None), default=None))
 
     async def ledger_aside(self, ledger_no: int, *, after: int = 0, limit: int = ASIDE_MAX) -> list[tuple[int, str]]:
         """Entries that were set aside, after a line: its number and the reason."""

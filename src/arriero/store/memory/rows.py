@@ -51,7 +51,7 @@ from .tables import MemoryLimits
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
-_ENDED = (*_DONE, TaskState.ERROR)
+_ENDED = (*_DONE, TaskState.HELD)
 
 
 class MemoryDue(MemoryLimits, CommandRows, ReadingRows):

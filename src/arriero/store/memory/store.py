@@ -310,7 +310,7 @@ class MemoryConvoyReading(MemoryReading):
 
     @staticmethod
     def _is_set_aside(task: TaskRow) -> bool:
-        return task.turn is Turn.SET_ASIDE and task.state is TaskState.ERROR
+        return task.turn is Turn.SET_ASIDE and task.state is TaskState.HELD
 
 
 class MemoryStore(

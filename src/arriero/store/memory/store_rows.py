@@ -117,12 +117,12 @@ class MemoryAgentMetrics(MemoryUpkeep, AgentMetricsRows):
         looks = [row.look_at for row in self.schedule_rows.values() if row.look_at is not None and row.look_at <= now]
         return Backlog(
             now=now,
-            held=min(sum(t.locked_by is not None for t in tasks), limit),
+            running=min(sum(t.locked_by is not None for t in tasks), limit),
             due=min(len(due), limit),
             oldest_due_at=min(due, default=None),
             later=min(len(free) - len(due), limit),
             in_convoy=min(sum(t.turn is Turn.WAITING for t in tasks), limit),
-            error=min(sum(t.state is TaskState.ERROR for t in tasks), limit),
+            held=min(sum(t.state is TaskState.HELD for t in tasks), limit),
             convoys_stopped=min(shown.count("stopped"), limit),
             convoys_in_gap=min(shown.count("gap"), limit),
             convoys_parked=min(shown.count("parked"), limit),

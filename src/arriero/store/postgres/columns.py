@@ -25,6 +25,7 @@ from ..rows import (
     TURNS,
     Row,
     convoy_as_is,
+    known_or_as_is,
 )
 
 _read_convoy = msgspec.json.Decoder(ConvoyRow).decode
@@ -33,7 +34,7 @@ _read_convoy = msgspec.json.Decoder(ConvoyRow).decode
 def task_as_is(row: Row) -> TaskRow:
     """A task's row, also where this release cannot read it; see ``store.readable``."""
     fields = list(row)
-    fields[3], fields[TURN] = TASK_STATES.get(row[3], row[3]), TURNS.get(row[TURN], row[TURN])
+    fields[3], fields[TURN] = known_or_as_is(TASK_STATES, row[3]), TURNS.get(row[TURN], row[TURN])
     return TaskRow(*fields)
 
 
@@ -107,7 +108,7 @@ class Write(msgspec.Struct, frozen=True):
 def insert_rows(table: str, columns: tuple[str, ...], *, suffix: str = "", from_dicts: bool = False) -> Write:
     """INSERT of rows, in their order. ``from_dicts``: rows are dicts with just these columns, else they have attributes."""
     start = f"INSERT INTO {{schema}}.{table} ({list_columns(columns)}) SELECT {list_columns(columns, 'given')} FROM "
-    fields, encoded = (itemgetter(*columns), as_json) if from_dicts else (attrgetter(*columns), _sender(columns))
+    fields, encoded = (itemgetter(*columns), as_json) if from_dicts else _senders(table, columns)
     return Write(start + _one(columns) + suffix, start + _many(columns) + suffix, fields, encoded)
 
 
@@ -118,7 +119,7 @@ def update_rows(table: str, key: str, columns: tuple[str, ...]) -> Write:
     )
     end = f" WHERE kept.{key} = given.{key}"
     sent = (key, *columns)
-    return Write(start + _one(sent) + end, start + _many(sent) + end, attrgetter(*sent), _sender(sent))
+    return Write(start + _one(sent) + end, start + _many(sent) + end, *_senders(table, sent))
 
 
 def _one(columns: Iterable[str]) -> str:
@@ -131,15 +132,18 @@ def _many(columns: Iterable[str]) -> str:
     return f"json_to_recordset(%(rows)s::json) AS given ({fields})"
 
 
-def _sender(columns: tuple[str, ...]) -> Callable[[Iterable[object]], str]:
-    """Rows that have more fields than these, as JSON; what is null is left out.
+def _senders(
+    table: str, columns: tuple[str, ...]
+) -> tuple[Callable[[Any], tuple[Any, ...]], Callable[[Iterable[object]], str]]:
+    """Return a function that takes these columns out of a row, and one that makes JSON of such rows without nulls.
 
     The server reads all that it is sent: half the text is half of that work.
     """
     short = msgspec.defstruct("Row", [(column, Any, None) for column in columns], omit_defaults=True)
-    chosen = attrgetter(*columns)
+    word = ".stored" if table == "task" else ""
+    chosen = attrgetter(*(f"{column}{word}" if column == "state" else column for column in columns))
     encode = msgspec.json.Encoder().encode
-    return lambda rows: encode([short(*chosen(row)) for row in rows]).decode()
+    return chosen, lambda rows: encode([short(*chosen(row)) for row in rows]).decode()
 
 
 def as_json(rows: Iterable[Mapping[str, Any]]) -> str:

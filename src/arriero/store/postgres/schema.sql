@@ -250,7 +250,7 @@ CREATE INDEX status_of_queue ON {schema}.status (queue, (kind <> 'dropped'), no)
 CREATE INDEX status_of_task ON {schema}.status (task_no);
 CREATE INDEX status_old ON {schema}.status (at);
 
--- Tasks that need a person: opened when a task goes into error, closed when it leaves it.
+-- Tasks that need a person: opened when a task is held, closed when that ends.
 CREATE TABLE {schema}.alert (
     no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     task_no bigint NOT NULL,

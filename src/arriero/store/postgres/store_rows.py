@@ -234,7 +234,7 @@ class PostgresRows(PostgresLedgerRows, PostgresProcessRows, StoreRows):
 
     def choose_purgeable(self, which: Purge, limit: int, after: int) -> list[tuple[int, int, str]]:
         """Tasks that may be purged, each by number, link and head; ours until the transaction ends."""
-        asked = {"states": [str(state) for state in which.states], "ended_before": which.ended_before}
+        asked = {"states": [state.stored for state in which.states], "ended_before": which.ended_before}
         rows = self.ask("purge_chosen", {**asked, "limit": limit, "after": after}).fetchall()
         return [(task_no, link, head) for task_no, link, head in rows]
 
@@ -295,7 +295,7 @@ def _build_statement(rows: PostgresRows, which: TaskFilter) -> tuple[int | None,
 def _build_parameters(
     which: TaskFilter, ledger_no: int | None, after: int, before: int | None, limit: int
 ) -> dict[str, object]:
-    asked = msgspec.structs.asdict(which)
+    asked = task_filter.list_parameters(which)
     text, code, _ = asked.pop("text"), asked.pop("code"), asked.pop("ledger")
     if ledger_no is not None:
         asked["from_ledger"] = ledger_no

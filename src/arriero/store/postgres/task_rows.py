@@ -27,7 +27,7 @@ from ...model.agents import NO_LIMIT_KEYS, AgentLimitsRow, BreakerRow
 from .. import columns
 from ..quarantine import R
 from ..readable import refuse_unreadable, without_body
-from ..rows import Row
+from ..rows import Row, as_stored
 from ..sql.agent_rows import BreakerTable, LimitTable
 from .columns import Write, as_json, insert_rows, step_as_is, task_as_is, update_rows
 from .context import StoreContext
@@ -149,7 +149,7 @@ class PostgresWrittenRows(BreakerTable, LimitTable):
         self._late_answers.append(answer)
 
     def add_status(self, status: StatusRow) -> None:
-        self._statuses.append(status)
+        self._statuses.append(as_stored(status))
 
     def add_alert(self, alert: AlertRow) -> None:
         self._alerts.append(alert)

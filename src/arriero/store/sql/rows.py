@@ -319,7 +319,7 @@ class ProcessRows(LeaseRows):
         return [about for (about,) in self.ask("select_known_code").fetchall()]
 
     def count_unsaid(self, workflows: Sequence[str]) -> Mapping[str, int]:
-        """Tasks that carry no App's name and are open or in error, by workflow."""
+        """Tasks that carry no App's name and are open or held, by workflow."""
         return dict(self.ask("count_unsaid", {"workflows": list(workflows)}).fetchall())
 
     def retire_process(self, process_no: int, now: Instant) -> None:

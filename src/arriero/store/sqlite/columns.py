@@ -140,13 +140,13 @@ def in_statements(statement: Statement, rows: Sequence[tuple[Any, ...]]) -> Iter
             at += count
 
 
-def sender(columns: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
+def sender(columns: Iterable[str], *, word: str = "_value_") -> Callable[[Any], tuple[Any, ...]]:
     """Makes a row the parameters for these columns: truth values as 0 and 1, words as plain text.
 
     The driver knows only plain types by themselves; for any other it looks for an adapter first, each time.
+
+    Args:
+        word: the attribute of a word that has its text in the table.
     """
-    return attrgetter(*(f"{column}{_as_plain(column)}" for column in columns))
-
-
-def _as_plain(column: str) -> str:
-    return ".real" if column in TRUTH_VALUES else "._value_" if column in _WORDS else ""
+    plain = {**dict.fromkeys(TRUTH_VALUES, ".real"), **dict.fromkeys(_WORDS, f".{word}")}
+    return attrgetter(*(f"{column}{plain.get(column, '')}" for column in columns))

@@ -15,7 +15,7 @@ from typing import get_args
 
 from ...errors import StoreError
 from ...inspection.facts import FileFacts
-from ...model import INSTANT_END, AlertRow, StepRow, TaskRow
+from ...model import INSTANT_END, AlertRow, StepRow, TaskRow, TaskState
 from ..migrate import migrations
 from ..readable import KEYS, TABLES, Column, columns_of
 from ..rows import SharedRow
@@ -60,7 +60,12 @@ def _fault(column: Column) -> str:
     """The condition under which a column holds what it may not."""
     stored = {name for each in column.types for name in _STORED_AS.get(each, ("text",))}
     fault = f"typeof({column.name}) NOT IN ({_quote_name(stored)})"
-    words = [str(word) for each in column.types if issubclass(each, StrEnum) for word in each]
+    words = [
+        word.stored if isinstance(word, TaskState) else str(word)
+        for each in column.types
+        if issubclass(each, StrEnum)
+        for word in each
+    ]
     if words:
         fault += f" OR {column.name} NOT IN ({_quote_name(words)})"
     if column.types == {bool}:

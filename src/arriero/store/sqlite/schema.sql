@@ -230,7 +230,7 @@ CREATE INDEX arriero_status_of_queue ON arriero_status (queue, no);
 CREATE INDEX arriero_status_of_task ON arriero_status (task_no);
 CREATE INDEX arriero_status_old ON arriero_status (at);
 
--- Tasks that need a person: opened when a task goes into error, closed when it leaves it.
+-- Tasks that need a person: opened when a task is held, closed when that ends.
 CREATE TABLE arriero_alert (
     no INTEGER PRIMARY KEY AUTOINCREMENT,
     task_no INTEGER NOT NULL,

@@ -109,7 +109,14 @@ def _build_parameters(which: TaskFilter, after: int, before: int | None, limit: 
     text = None if which.text is None else fold_text(which.text)
     apps, workflows = (msgspec.json.encode(one).decode() if one else None for one in (which.apps, which.workflows))
     named = {"apps": apps, "workflows": workflows}
-    return {**msgspec.structs.asdict(which), **named, "text": text, "after": after, "before": before, "limit": limit}
+    return {
+        **task_filter.list_parameters(which),
+        **named,
+        "text": text,
+        "after": after,
+        "before": before,
+        "limit": limit,
+    }
 
 
 class SqliteStore(SqliteReading):

@@ -354,7 +354,7 @@ class SqliteLedgerRows(SqliteDueRows, SubmissionRows, UpkeepRows):
         self, which: Purge, limit: int, after: int = 0, of: list[int] | None = None
     ) -> list[tuple[int, int, str]]:
         """Tasks that may be purged, each by number, link and head. ``of``: only these; None: any."""
-        asked = {"states": list(which.states), "ended_before": which.ended_before, "task_nos": of}
+        asked = {"states": [state.stored for state in which.states], "ended_before": which.ended_before, "task_nos": of}
         return self.ask("select_purgeable", {**asked, "limit": limit, "after": after}).fetchall()
 
     def remove_tasks(self, task_nos: Sequence[int]) -> None:

@@ -27,6 +27,7 @@ from .. import columns
 from ..columns import load_statements
 from ..quarantine import Quarantine
 from ..readable import without_body
+from ..rows import as_stored
 from ..sql.agent_rows import BreakerTable, LimitTable
 from .columns import (
     Statement,
@@ -75,10 +76,10 @@ INSERT_STATUS = insert_rows("status", columns.STATUS)
 INSERT_HISTORY = insert_rows("history", columns.HISTORY)
 INSERT_EDIT = insert_rows("edit", columns.EDIT)
 INSERT_LATE_ANSWER = insert_rows("late_answer", columns.LATE_ANSWER, or_ignore=True)
-_send_task = sender(columns.TASK)
+_send_task = sender(columns.TASK, word="stored")
 _send_counts = sender((*columns.TASK_COUNTS, "task_no"))
-_send_changes = sender((*columns.TASK_CHANGES, "task_no"))
-_send_rewritten = sender((*columns.TASK_REWRITES, "task_no"))
+_send_changes = sender((*columns.TASK_CHANGES, "task_no"), word="stored")
+_send_rewritten = sender((*columns.TASK_REWRITES, "task_no"), word="stored")
 _send_step = sender(columns.STEP)
 _send_step_changes = sender((*columns.STEP_CHANGES, "step_no"))
 _send_step_rewritten = sender((*columns.STEP_REWRITES, "step_no"))
@@ -227,7 +228,7 @@ class SqliteWrittenRows(BreakerTable, LimitTable):
 
     def add_status(self, status: StatusRow) -> None:
         self._is_written = False
-        self._statuses.append(status)
+        self._statuses.append(as_stored(status))
 
     def add_alert(self, alert: AlertRow) -> None:
         self._run("insert_alert", parameters_of(alert))

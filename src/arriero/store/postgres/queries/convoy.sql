@@ -102,7 +102,7 @@ SELECT {task} FROM {schema}.task
  ORDER BY convoy_no, rank, place
  LIMIT %(limit)s
 
--- select_set_aside: the first tasks of a convoy that were set aside and are still in error.
+-- select_set_aside: the first tasks of a convoy that were set aside and are still held.
 SELECT {task} FROM {schema}.task
  WHERE turn = 'set_aside' AND convoy_no = %(convoy_no)s AND state = 'error'
  ORDER BY place
@@ -119,7 +119,7 @@ SELECT sequence FROM {schema}.task
 SELECT count(*) FROM {schema}.task
  WHERE convoy_no = %(convoy_no)s AND sequence >= %(start)s AND sequence < %(stop)s AND turn IS NOT NULL
 
--- count_members: for each convoy the number of tasks that wait, and of those that were set aside and are still in error.
+-- count_members: for each convoy the number of tasks that wait, and of those that were set aside and are still held.
 SELECT wanted.convoy_no,
        (SELECT count(*) FROM {schema}.task AS t WHERE t.turn = 'waiting' AND t.convoy_no = wanted.convoy_no),
        (SELECT count(*) FROM {schema}.task AS t

@@ -78,7 +78,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
  ORDER BY rank, place
  LIMIT :limit
 
--- select_set_aside: the first tasks of a convoy that were set aside and are still in error.
+-- select_set_aside: the first tasks of a convoy that were set aside and are still held.
 SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
        failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
@@ -108,7 +108,7 @@ SELECT sequence FROM arriero_task WHERE convoy_no = :convoy_no AND sequence >= :
 -- Params: start, end (not in the range).
 SELECT count(*) FROM arriero_task WHERE convoy_no = :convoy_no AND sequence >= :start AND sequence < :end AND turn IS NOT NULL
 
--- count_members: for each convoy the number of tasks that wait, and of those that were set aside and are still in error.
+-- count_members: for each convoy the number of tasks that wait, and of those that were set aside and are still held.
 SELECT wanted.value,
        (SELECT count(*) FROM arriero_task WHERE turn = 'waiting' AND convoy_no = wanted.value),
        (SELECT count(*) FROM arriero_task WHERE turn = 'set_aside' AND convoy_no = wanted.value AND state = 'error')

@@ -194,7 +194,7 @@ SELECT state, count(*)
  WHERE (ledger_no IS NULL OR ledger_no IN (SELECT ledger_no FROM arriero_ledger WHERE opened_at IS NOT NULL))
  GROUP BY state
 
--- count_unsaid: number of open tasks, and of tasks in error, without an App's name, by workflow. It reads the whole table.
+-- count_unsaid: number of open tasks, and of held tasks, without an App's name, by workflow. It reads the whole table.
 -- Only a process asks that starts beside another App with code of the same name.
 -- Params: workflows (JSON array).
 SELECT workflow, count(*) FROM arriero_task
