@@ -362,7 +362,8 @@ def print_text(text: str, *, first: str = "", hanging: int = 0, breaks_words: bo
         symbol = find_symbol(state)
         first = first or (f"{symbol} " if symbol else "")
         lines = "\n".join(wrap(line, width, first=first, hanging=hanging))
-        click.echo(colour_by_state(first, state) + lines.removeprefix(first))
+        coloured = first.rstrip()
+        click.echo(colour_by_state(coloured, state) + lines.removeprefix(coloured))
 
 
 def print_fields(fields: Mapping[str, str], width: int) -> None:
