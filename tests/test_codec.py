@@ -63,7 +63,7 @@ def test_arguments_are_recorded_by_name_and_only_those_given() -> None:
         (lambda: charge(True), "amount"),
         (lambda: charge(tip=1.0), "step charge: missing amount"),
         (lambda: charge(1, 2), "currency"),
-        (lambda: charge(1, colour="red"), "step charge has no parameter 'colour'; it has amount, currency, tip"),
+        (lambda: charge(1, colour="red"), r"step charge has no parameter 'colour'; it takes \(amount: .*, currency: .*, tip"),
         (lambda: charge(1, amount=2), "amount was given twice"),
         (lambda: charge(1, "EUR", 2.0), "takes 2 positional arguments after attempt, which .* Attempt .*, 3 were given"),
         (lambda: charge(1, tip=math.nan), "holds nan, which JSON does not know: use None or a text"),

@@ -106,7 +106,18 @@ class NotAllowed(InvalidInput):
 
 
 class InvalidArguments(InvalidInput):
-    """The types that a workflow or step declares refuse its arguments."""
+    """The types that a workflow or step declares refuse its arguments.
+
+    ``why``: the mistake alone. ``takes``: the declared parameters. ``example``: arguments that fit, as JSON, and
+    ``call``: a whole call to copy; empty: none is known.
+    """
+
+    def __init__(self, why: str, *, takes: str = "", example: str = "", call: str = "") -> None:
+        declared = f"; it takes {takes}" if takes else ""
+        super().__init__(f"{why}{declared}" + (f", like {call}" if call else ""))
+        self.why = why
+        self.takes = takes
+        self.example = example
 
 
 class TaskExists(InvalidInput):

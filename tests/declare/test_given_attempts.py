@@ -73,7 +73,7 @@ def test_a_step_without_an_attempt_takes_its_arguments_alone() -> None:
     assert reserve.function(2) == 2
     assert reserve(2, shelf="b").arguments == '{"pieces":2,"shelf":"b"}'
     assert tidy().arguments == "{}"
-    with pytest.raises(InvalidInput, match="step charge takes 1 positional arguments, 2 were given"):
+    with pytest.raises(InvalidInput, match="step charge takes 1 positional argument, 2 were given"):
         charge(1, 2)  # type: ignore[call-arg]
 
 

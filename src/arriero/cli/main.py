@@ -62,6 +62,9 @@ class ArrieroGroup(NearMissGroup):
         try:
             # Its own way to end when the reader of our output has ended is quiet.
             code = super().main(given, *others, **options)
+        except click.exceptions.NoArgsIsHelpError as error:  # a group without one of its commands
+            click.echo(error.format_message())
+            sys.exit(ExitCode.DONE)
         except click.exceptions.Abort:
             sys.exit(ExitCode.INTERRUPTED)
         except click.NoSuchOption as error:

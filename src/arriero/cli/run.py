@@ -186,7 +186,9 @@ async def serve_until_signal(
     try:
         from ..server.service import HttpService  # only who serves needs the extra
     except ModuleNotFoundError as error:
-        raise InvalidInput(f"the HTTP API needs the package {error.name}: {describe_install('server')}") from error
+        raise InvalidInput(
+            f"the HTTP API needs the package {str(error.name).partition('.')[0]}: {describe_install('server')}"
+        ) from error
 
     service = HttpService(app, configuration, Path(token_file or TOKEN_FILE))
     notifier = ServiceNotifier(LoopClock())

@@ -57,6 +57,9 @@ def load_app(target: str) -> App:
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise InvalidInput(f"{target!r} does not name an App; write MODULE:APP, like shop:app")
+    if module_name.endswith(".py"):
+        dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise InvalidInput(f"{module_name} is a file, and the App is named by its module: write {dotted}:{attribute}")
     module = import_module(module_name)
     found: Any = module
     for part in attribute.split("."):
@@ -80,13 +83,16 @@ def import_module(name: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            where = f"from {folder}"
+            where = f"from {folder}; go to the folder that has {name.partition('.')[0]}.py, or name that folder in PYTHONPATH"
             if sys.flags.safe_path:
                 where = (
                     f"without the current directory {folder}, as PYTHONSAFEPATH is set: name its folder in PYTHONPATH"
                 )
             raise InvalidInput(f"there is no module {name!r}, looked for {where}") from error
-        raise InvalidInput(f"module {name} cannot be imported: {error}{format_error_location(error)}") from error
+        raise InvalidInput(
+            f"module {name} cannot be imported: {error}{format_error_location(error)}; install that module where arriero is, or"
+            " correct the import"
+        ) from error
     except (Exception, SystemExit) as error:
         raise InvalidInput(
             f"module {name} cannot be imported: {type(error).__name__}: {error}{format_error_location(error)}"

@@ -62,7 +62,8 @@ def submit(
 ) -> None:
     """Start a task. When this returns, the task is durable, whether or not anything runs it now."""
     loaded = load_chosen_app(app, load_configuration(flags={"store": store}))
-    call = build_call(loaded.session, name, read_option(arguments, "--arguments"), "--arguments")
+    command = ("arriero", "submit") if app is None else ("arriero", "submit", app)
+    call = build_call(loaded.session, name, read_option(arguments, "--arguments"), "--arguments", command)
     submission = asyncio.run(_submit(loaded, call, store, task_id, options, wait=wait))
     if as_json:
         print_json(submission)

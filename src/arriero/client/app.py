@@ -284,7 +284,7 @@ def warn_of_missing_compensations(app: str, agents: Iterable[Agent], made_at: tu
 
 def _check_each(values: Iterable[T], of: type, what: str) -> tuple[T, ...]:
     if not isinstance(values, Iterable):
-        raise DefinitionError(f"{what} of an App is {values!r}; give a list")
+        raise DefinitionError(f"{what} of an App is {values!r}; give a list, like {what}=[...]")
     return tuple(check_type(value, of, f"one of the {what} of an App") for value in values)
 
 

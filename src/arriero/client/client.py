@@ -47,6 +47,9 @@ def run_configured(
     """Run an App as ``App.running`` describes it. Raises InvalidInput immediately - a setting that cannot be used."""
     from .assembly import run_node  # only who runs an App pays for loading the runtime
 
+    for name, given in ("roles", roles), ("agents", agents):
+        if isinstance(given, str):
+            raise InvalidInput(f"{name} is {given!r}; give a list, like {name}=[{given!r}]")
     chosen = None if roles is None else tuple(roles)
     configuration = session.configure(store=store, roles=chosen, lost_processes_max=lost_processes_max)
     opened, hosted = open_store(configuration.store), _list_hosted(session, agents)
@@ -389,3 +392,7 @@ class Client:
         session = self.session
         store, acknowledger = session.store, session.acknowledger
         return Replies(codec.check_id(queue, "reply queue"), store, session.ports, acknowledger)
+
+
+for _method in filter(inspect.isfunction, vars(Client).values()):
+    _method.__qualname__ = f"App.{_method.__name__}"  # as Python names a coroutine that was never awaited

@@ -1,6 +1,7 @@
 """JSON that operators and programs give: refused when it is doubtful, and read as the types that the code declares."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -54,20 +55,26 @@ def decode_result(signature: Signature, text: str) -> Any:
     return value
 
 
-def build_call(session: Session, name: str, arguments: str, what: str) -> WorkflowCall[Any] | StepCall[Any]:
-    """Build the typed call.
+def build_call(
+    session: Session, name: str, arguments: str, what: str, command: Sequence[str] = ()
+) -> WorkflowCall[Any] | StepCall[Any]:
+    """Build the typed call of a command line.
 
     Args:
         arguments: the text of a JSON object, by parameter name. ``what``: names it in errors.
+        command: words that the name follows; errors show the whole command with arguments that fit.
     Raises: UnknownDefinition - the App has none of that name; InvalidArguments - its types refuse them.
     """
     definition = find_named_definition(session, name)
+
+    def build_line(example: str) -> str:
+        return shlex.join([*command, name, "--arguments", example])
+
     try:
-        return build_typed_call(definition, check_object(arguments, what))
-    except InvalidArguments:
-        raise
+        text = check_object(arguments, what)
     except InvalidInput as error:
-        raise InvalidArguments(str(error)) from error
+        raise _explain(definition.signature.refuse(str(error)), build_line) from error
+    return _build_typed_call(definition, text, build_line)
 
 
 def build_named_call(
@@ -79,18 +86,34 @@ def build_named_call(
     """
     definition = find_named_definition(session, name)
     text = "{}" if isinstance(arguments, msgspec.UnsetType) else bytes(arguments).decode()
-    return build_typed_call(definition, require_object(text, "arguments"))
+
+    def build_line(example: str) -> str:
+        return f'{{"workflow": "{name}", "arguments": {example}}}'
+
+    try:
+        text = require_object(text, "arguments")
+    except InvalidInput as error:
+        raise _explain(definition.signature.refuse(str(error)), build_line) from error
+    return _build_typed_call(definition, text, build_line)
 
 
-def build_typed_call(
-    definition: Workflow[Any, Any] | Step[Any, Any], arguments: str
+def _build_typed_call(
+    definition: Workflow[Any, Any] | Step[Any, Any], arguments: str, build_line: Callable[[str], str]
 ) -> WorkflowCall[Any] | StepCall[Any]:
     """Build the call of a definition from a JSON object that was checked. Raises InvalidArguments."""
     try:
         call: WorkflowCall[Any] | StepCall[Any] = definition(**decode_arguments(definition.signature, arguments))
+    except InvalidArguments as error:
+        raise _explain(error, build_line) from error
     except InvalidInput as error:
         raise InvalidArguments(str(error)) from error
     return call
+
+
+def _explain(error: InvalidArguments, build_line: Callable[[str], str]) -> InvalidArguments:
+    """Explain wrong arguments with a line of the caller's own interface instead of Python's."""
+    line = build_line(error.example) if error.example else ""
+    return InvalidArguments(error.why, takes=error.takes, example=error.example, call=line)
 
 
 def find_named_definition(session: Session, name: str) -> Workflow[Any, Any] | Step[Any, Any]:

@@ -2,9 +2,12 @@
 
 import asyncio
 import copy
+import logging
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -43,6 +46,7 @@ if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..tracing.tracer import TracingOptions
 
 T = TypeVar("T")
+logger = logging.getLogger("arriero")
 OperatorCommand = CommandOfPerson | OperateAgent
 
 
@@ -222,6 +226,7 @@ class Session:
                 opening = Opening(lambda: self.ports)
             opening.process, opening.loop = os.getpid(), loop
             opening.target, opening.configuration = store, self.configuration
+            opening.waiting.report = self._report_missing_scheduler
             openings.by_loop[loop] = opening
         opening.users += 1
         try:
@@ -349,7 +354,23 @@ class Session:
         if alive if of is None else any(app in (NOT_SAID, of) for app in alive):
             return ""
         whose = "" if of is None or not alive else f" of App {of!r}"
-        return f"no Scheduler{whose} is alive on the store {store.url}: run the App there (arriero run MODULE:APP)"
+        url = store.url
+        target, app = "MODULE:APP", getattr(self.read_declared, "__self__", None)
+        for name, module in list(
+            sys.modules.items()
+        ):  # an imported module may have the App: then the command can be copied
+            for attribute, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
+                if value is app is not None:
+                    program = getattr(module, "__file__", None) or "" if name == "__main__" else name
+                    target = f"{program.rpartition(os.sep)[2].removesuffix('.py')}:{attribute}"
+        command = f"arriero run {target}" + (f" --store {url}" if "***" not in url else "")
+        return f"no Scheduler{whose} is alive on the store {url}: run the App there ({command})"
+
+    async def _report_missing_scheduler(self, task_no: int) -> None:
+        """Log that no Scheduler is alive for a task that a caller waits for."""
+        found = await self.store.load(task_no)
+        if found is not None and (nobody := await self.describe_missing_scheduler(of=found.task.app)):
+            logger.warning("%s; task %s waits", nobody, found.task.task_id)
 
 
 def _find_named_tail(found: Loaded, command: Submit) -> TailRow | None:

@@ -146,13 +146,17 @@ def find_code(session: Session, call: Any) -> FoundCode:
         name = call.workflow.name
         if (code := codes.get(name)) is None or code.definition is not call.workflow:
             known = [code.name for code in codes.values() if isinstance(code.definition, Workflow)]
-            raise InvalidInput(f"workflow {name!r} is not in App {session.app}; it has {', '.join(known) or 'none'}")
+            raise InvalidInput(
+                f"workflow {name!r} is not in App {session.app}; it has {', '.join(known) or 'none'}; declare it by @app.workflow,"
+                " or give it in App(workflows=[...])"
+            )
         return FoundCode(name, call.arguments, call.workflow.policy_text, call.workflow.policy.complete_within)
     if isinstance(call, StepCall):
         name = STEP_PREFIX + call.step.name
         if (code := codes.get(name)) is None or code.definition is not call.step:
             raise InvalidInput(
-                f"step {call.step.name!r} of Agent {call.step.agent.name!r} is not in App {session.app}: add the Agent to it"
+                f"step {call.step.name!r} of Agent {call.step.agent.name!r} is not in App {session.app}: add the Agent to it by"
+                " App(agents=[...])"
             )
         one = OneStep(msgspec.Raw(call.arguments.encode()), call.changed)
         supervision = resolve_call_policy(call, DEFAULT_SUPERVISION).supervision

@@ -43,7 +43,7 @@ R_co = TypeVar("R_co", covariant=True)
 def _mirror(method: Callable[..., Any], forward: Callable[..., Any], doc: str | None, returns: Any = None) -> Any:
     mirrored: Any = wraps(method)(forward)
     mirrored.__doc__ = doc or method.__doc__
-    mirrored.__qualname__ = f"Sync{method.__qualname__.replace('Client.', 'App.')}"  # as a TypeError names it
+    mirrored.__qualname__ = f"Sync{method.__qualname__}"  # as a TypeError names it
     if returns is not None:
         mirrored.__signature__ = inspect.signature(method).replace(return_annotation=returns)
     return mirrored

@@ -1,6 +1,5 @@
 """The handle of one task: its result, how it stands, and what an operator may do to it."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -20,7 +19,6 @@ from .task_view import TaskView
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-logger = logging.getLogger("arriero")
 
 
 class Task(Generic[R_co]):
@@ -53,9 +51,6 @@ class Task(Generic[R_co]):
         Raises: TimeoutError; TaskCompensated when it was undone; TaskHeld when it waits for an operator; UnknownTask.
         """
         limit = None if timeout is None else check_seconds(timeout, "timeout")
-        nobody = await self._session.describe_missing_scheduler()
-        if nobody and limit is None:
-            logger.warning("%s; task %s waits", nobody, self.id)
         try:
             ended = await self._wait_until_ended(limit)
         except TimeoutError as error:

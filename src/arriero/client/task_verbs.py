@@ -212,7 +212,9 @@ async def load_task(session: Session, task_id: str) -> Loaded:
     """The task as it stands. Raises UnknownTask, StoreError."""
     loaded = await session.store.find(task_id)
     if loaded is None:
-        raise UnknownTask(f"no task {task_id!r} in the store {session.store.url}")
+        raise UnknownTask(
+            f"no task {task_id!r} in the store {session.store.url}: look at the id and at the store with `arriero task list`"
+        )
     return loaded
 
 

@@ -240,7 +240,7 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
 
 def _build_unknown_step_failure(call: StepCall[object]) -> TaskFailure:
     step = call.step
-    reason = f"step {step.name} of Agent {step.agent.name} is not in this App: add the Agent to it"
+    reason = f"step {step.name} of Agent {step.agent.name} is not in this App: add the Agent to it by App(agents=[...])"
     return TaskFailure("bug", reason, step.name, "unknown_step")
 
 

@@ -17,10 +17,20 @@ from .declared import WorkflowRun, current_run
 T = TypeVar("T")
 
 
+# What code outside of a workflow uses in place of what is recorded there.
+_OUTSIDE = {
+    "arriero.sleep": "asyncio.sleep(...) in a step",
+    "arriero.now": "datetime.now(UTC)",
+    "arriero.uuid": "uuid.uuid4()",
+    "arriero.random": "the module random",
+}
+
+
 def _run(what: str) -> WorkflowRun:
     run = current_run()
     if run is None:
-        raise ArrieroError(f"{what} works only inside a workflow")
+        remedy = f": elsewhere use {_OUTSIDE[what]}" if what in _OUTSIDE else ""
+        raise ArrieroError(f"{what} works only inside a workflow{remedy}")
     return run
 
 

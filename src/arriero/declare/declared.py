@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import inspect
 import random
 import sys
 import uuid
@@ -72,7 +73,20 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 def choose_name(given: str | None, function: Callable[..., Any], what: str) -> str:
     """The name that a definition is kept under: the one given, else the function's. Raises DefinitionError."""
-    return check_name(given if given is not None else getattr(function, "__name__", ""), what)
+    if isinstance(function, Declared):
+        raise DefinitionError(
+            f"{function!r} is declared already: write a function of its own for each step and workflow"
+        )
+    if not callable(function):
+        raise DefinitionError(
+            f"{what} is made of a function, and {function!r} is none: give its name as name={function!r}"
+        )
+    name = given if given is not None else getattr(function, "__name__", "")
+    if name == "<lambda>":
+        raise DefinitionError(f"{what} needs a name, which the store keeps, and a lambda has none: write a `def`")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise DefinitionError(f"{what} returns one value, and {name} yields several: return them as a list")
+    return check_name(name, what)
 
 
 def check_name(name: str, what: str) -> str:

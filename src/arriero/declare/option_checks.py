@@ -1,15 +1,59 @@
 """Checks of the options of Agents and steps: what cannot work is refused where it is declared."""
 
+import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ..errors import DefinitionError
 from ..model.policies import Adaptive, Duration, check_type, seconds
 
 WEIGHT_MAX = 1_000_000
 PREFERENCE_MAX = 1_000
+F = TypeVar("F", bound=Callable[..., Any])
+# What other libraries call an option, and what it is here.
+_MEANT = {
+    "timeout": "complete_within=SECONDS",
+    "deadline": "complete_within=SECONDS",
+    "retries": "retry=Retry(max_calls=NUMBER)",
+    "max_retries": "retry=Retry(max_calls=NUMBER)",
+    "max_calls": "retry=Retry(max_calls=NUMBER)",
+    "max_attempts": "retry=Retry(max_calls=NUMBER)",
+    "attempts": "supervision=Supervision(attempts=NUMBER)",
+    "rounds": "supervision=Supervision(rounds=NUMBER)",
+    "compensation": "a function below it, decorated with @STEP.compensation",
+    "compensate": "a function below it, decorated with @STEP.compensation",
+}
+
+
+def explain_options(decorator: F) -> F:
+    """Decorate what declares a definition: for an option that it does not have, the TypeError names the one meant."""
+
+    @functools.wraps(decorator)
+    def declare(*args: Any, **options: Any) -> Any:
+        try:
+            return decorator(*args, **options)
+        except TypeError:
+            known = [
+                one.name for one in inspect.signature(decorator).parameters.values() if one.kind is one.KEYWORD_ONLY
+            ]
+            unknown = next((name for name in options if name not in known), None)
+            if unknown is None:
+                raise
+            name = "Agent" if decorator.__name__ == "__init__" else decorator.__name__
+            raise TypeError(_explain_option(name, unknown, known)) from None
+
+    return cast(F, declare)
+
+
+def _explain_option(decorator: str, unknown: str, known: list[str]) -> str:
+    from difflib import get_close_matches  # only for an error
+
+    near = next(iter(get_close_matches(unknown, known, 1)), "")
+    meant = _MEANT.get(unknown, near and f"{near}=")
+    remedy = f"write {meant}" if meant else f"its options are {', '.join(known)}"
+    return f"{decorator} has no option {unknown}=: {remedy}"
 
 
 def check_weight(agent: str, weight: Any) -> float:

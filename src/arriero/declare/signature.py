@@ -7,18 +7,21 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from ..errors import DefinitionError, InvalidInput
+from ..errors import DefinitionError, InvalidArguments, InvalidInput
 from ..payloads import codec
-from ..payloads.payload_types import find_unwritable, may_hold_unsortable_set
+from ..payloads.payload_types import build_example, find_unwritable, may_hold_unsortable_set
 from ..payloads.plain_values import fill_in_defaults
-from ..payloads.round_trip import Check, build_check
+from ..payloads.round_trip import Check, build_check, check_unannotated
+from ..text.format import format_count
 from .attempt import Attempt, Undo
 
 _ABSENT = msgspec.UNSET
+EXAMPLE_MAX = 200  # characters of an example in an error
 _NAMED = re.compile(r"(?:\w+\.)*(?:Attempt|Undo)(?:\[.*\])?")  # of a type that cannot be imported where it stands
 
 
@@ -87,7 +90,7 @@ class Signature:
             refuse_misplaced(self.what, parameter.name, of, gives=self._may_be_given)
             codec.decoder(of, f"{self.what}: parameter {parameter.name}")  # one by one, so that the culprit is named
             fields.append((parameter.name, of | msgspec.UnsetType if of is not Any else Any, _ABSENT))
-            self._checks[parameter.name] = build_check(of)
+            self._checks[parameter.name] = self._build_check(hints, parameter.name, f"parameter {parameter.name}")
             self._need_sorting = self._need_sorting or may_hold_unsortable_set(of)
         struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._read_arguments = codec.decoder(struct, self.what)
@@ -95,8 +98,11 @@ class Signature:
         self.result = codec.decoder(of, f"{self.what}: result")
         if (why := find_unwritable(of)) is not None:  # here, since a result is refused after the service was called
             raise DefinitionError(f"{self.what}: result: {why}")
-        self._check_result = build_check(of)
+        self._check_result = self._build_check(hints, "return", "result")
         self._result_needs_sorting = may_hold_unsortable_set(of)
+
+    def _build_check(self, hints: Mapping[str, Any], name: str, what: str) -> Check:
+        return build_check(hints[name]) if name in hints else partial(check_unannotated, f"{self.what}: {what}")
 
     def _resolve_late(self) -> None:
         try:
@@ -119,29 +125,60 @@ class Signature:
         """
         if len(args) > len(self._positional):
             after = f" after {self._first}, which takes the Attempt that arriero gives it" if self._first else ""
-            raise InvalidInput(
-                f"{self.what} takes {len(self._positional)} positional arguments{after}, {len(args)} were given"
-            )
+            count = format_count(len(self._positional), "positional argument")
+            raise self.refuse(f"{self.what} takes {count}{after}, {len(args)} were given")
         values = dict(zip(self._positional, args, strict=False))
         for name, value in kwargs.items():
             if name not in self._names:
-                raise InvalidInput(
-                    f"{self.what} has no parameter {name!r}; it has {', '.join(sorted(self._names)) or 'none'}"
-                )
+                raise self.refuse(f"{self.what} has no parameter {name!r}")
             if name in values:
-                raise InvalidInput(f"{self.what}: {name} was given twice")
+                raise self.refuse(f"{self.what}: {name} was given twice")
             values[name] = value
         if missing := self._required - values.keys():
             if self._hints is None:
                 self._resolve_late()  # a first parameter whose type is not known here may be meant as the Attempt
-            raise InvalidInput(f"{self.what}: missing {', '.join(sorted(missing))}{self._explain_untyped_first()}")
+            raise self.refuse(f"{self.what}: missing {', '.join(sorted(missing))}{self._explain_untyped_first()}")
         return self._encode_arguments(values)
+
+    def refuse(self, why: str) -> InvalidArguments:
+        """Build the error for arguments that do not fit: with the declared parameters, and a call that fits."""
+        if self._hints is None:
+            self._resolve_late()
+        parameters = [one.replace(annotation=self._get_shown_type(one)) for one in self._parameters]
+        example, values = self._build_example()
+        call = f"{self.what.rpartition(' ')[2]}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+        is_short = example and len(call) <= EXAMPLE_MAX
+        return InvalidArguments(
+            why,
+            takes=str(inspect.Signature(parameters)).replace("'", ""),
+            example=example if len(example) <= EXAMPLE_MAX else "",
+            call=call if is_short else "",
+        )
+
+    def _get_shown_type(self, parameter: inspect.Parameter) -> Any:
+        of = (self._hints or {}).get(parameter.name, parameter.empty)
+        if of is parameter.empty:
+            return of
+        return getattr(of, "__name__", of) if isinstance(of, type) and not typing.get_args(of) else of
+
+    def _build_example(self) -> tuple[str, dict[str, Any]]:
+        """Build arguments that fit, as JSON text and as values. Empty: none is known, as where a type checks more."""
+        try:
+            hints = self._hints or {}
+            plain = {one: build_example(hints.get(one, Any)) for one in self.list_names() if one in self._required}
+            example = msgspec.json.encode(plain).decode()
+            read = self._read_arguments(example)
+            return example, {name: getattr(read, name) for name in plain}
+        except (InvalidInput, DefinitionError, ValueError, TypeError, AttributeError):
+            return "", {}
 
     def _explain_untyped_first(self) -> str:
         """Say to whom an argument is missing why: up to release 0.4 a first parameter without a type got the Attempt."""
         first = next(iter(self._parameters), None)
         if not self._may_be_given or self.is_given or first is None or first.annotation is not first.empty:
             return ""
+        if first.name == "self":
+            return "; a step is a function of a module, not a method: write it outside of the class, without self"
         return f"; arriero gives {first.name} an Attempt only if it is annotated so: `{first.name}: Attempt`"
 
     def _encode_arguments(self, values: Mapping[str, Any]) -> str:
@@ -155,7 +192,7 @@ class Signature:
             for name in values:
                 if (why := find_unwritable((self._hints or {}).get(name, Any))) is not None:
                     raise InvalidInput(f"{what}: {name}: {why}") from error
-            raise
+            raise self.refuse(str(error)) from error
         codec.refuse_differences(what, self._checks, values, read)
         return text
 
@@ -173,11 +210,14 @@ class Signature:
 
         ``are_all``: False if the JSON object may name only some of them.
         """
-        found = msgspec.structs.asdict(self._read_arguments(text))
+        try:
+            found = msgspec.structs.asdict(self._read_arguments(text))
+        except InvalidInput as error:
+            raise self.refuse(str(error)) from error
         for name in [name for name, value in found.items() if value is _ABSENT]:
             del found[name]
         if are_all and (missing := self._required - found.keys()):  # as may be where they were submitted by SQL
-            raise InvalidInput(f"{self.what}: missing {', '.join(sorted(missing))}")
+            raise self.refuse(f"{self.what}: missing {', '.join(sorted(missing))}")
         return found
 
     def arguments_with_defaults(self, text: str) -> dict[str, Any]:
@@ -215,7 +255,12 @@ class Signature:
             self._resolve_late()
         what = f"result of {self.what}"
         text = codec.encode(value, what, may_hold_unsortable_set=self._result_needs_sorting)
-        back = self.result(text)
+        try:
+            back = self.result(text)
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{error}; return what the function is annotated with, or correct its annotation"
+            ) from error
         if self._check_result is not None:
             codec.refuse_difference(what, self._check_result, value, back)
         return text

@@ -201,6 +201,7 @@ class Step(Declared, Generic[P, R]):
         retry: Retry = ...,
         supervision: Supervision = ...,
     ) -> "CompensationDecorator[P, R]": ...
+    @option_checks.explain_options
     def compensation(
         self,
         fn: Callable[..., Any] | None = None,
@@ -235,9 +236,10 @@ class Step(Declared, Generic[P, R]):
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             refuse_when_open(self.agent.sessions, f"the compensation of step {self.name}")
-            if self.undone_by is not None:
-                already = self.undone_by.function.__qualname__
-                raise DefinitionError(f"step {self.name} has a compensation already: {already}")
+            if (old := self.undone_by) is not None:
+                raise DefinitionError(
+                    f"step {self.name} has a compensation already: {old.function.__name__}; remove one"
+                )
             if self.is_remote:
                 refuse_body(function, f"compensation of {self.name}")
             self.undone_by = Compensation(function, self.name, self.signature.list_names(), policy)
@@ -341,6 +343,7 @@ class Agent(AgentParts):
 
     pushes = False  # of one whose steps are remote: whether arriero sends their requests, or a program asks for them
 
+    @option_checks.explain_options
     def __init__(
         self,
         name: str,
@@ -398,6 +401,7 @@ class Agent(AgentParts):
         run_in: RunIn = "thread",
         remote: bool = False,
     ) -> StepDecorator: ...
+    @option_checks.explain_options
     def step(
         self,
         fn: Callable[..., Any] | None = None,
@@ -474,8 +478,10 @@ class Agent(AgentParts):
             raise DefinitionError(f"Agent {self.name} has a step {step.name} already; give one of them another name=")
         refuse_mixture(self.name, step.name, [(one.name, one.is_remote) for one in self.steps.values()], step.is_remote)
         self.steps[step.name] = step
-        if step.is_remote:
-            self._become_remote()
+        if step.is_remote and not self.pushes:
+            self.max_in_flight = self.max_in_flight if self._is_bounded else PLACES_MAX
+            if self.resources or self.declared_probe is not None:
+                refuse_local_part(self.name, "resource" if self.resources else "probe")
         return step
 
     @property
@@ -487,14 +493,6 @@ class Agent(AgentParts):
     def is_pulled(self) -> bool:
         """True if programs outside of Python ask for its requests."""
         return self.is_remote and not self.pushes
-
-    def _become_remote(self) -> None:
-        if self.pushes:
-            return
-        if not self._is_bounded:
-            self.max_in_flight = PLACES_MAX
-        if self.resources or self.declared_probe is not None:
-            refuse_local_part(self.name, "resource" if self.resources else "probe")
 
     def __repr__(self) -> str:
         return f"<Agent {self.name}: {len(self.steps)} steps, {self.max_in_flight} in flight>"

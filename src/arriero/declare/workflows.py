@@ -1,6 +1,13 @@
 """Workflows and their call values."""
 
+import datetime
+import dis
 import inspect
+import random
+import time
+import types
+import uuid
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
@@ -17,14 +24,48 @@ from ..model.policies import (
     seconds,
 )
 from .declared import CallValue, Declared, caller_scope, choose_name, current_run
+from .option_checks import explain_options
 from .signature import Signature
 from .step_options import DEFAULT_SUPERVISION
 
 SHARE_MAX = 1_000  # more would be no division, but one workflow alone
 
+_CALLABLES = (types.BuiltinFunctionType, types.FunctionType, types.MethodType)  # whose hash runs no code of users
+_MODULES_AND_CLASSES = (datetime, random, time, uuid, datetime.datetime, datetime.date)
+_AGAIN = "its value differs when arriero runs the code again; use {}, or call it in a step"
+# What workflow code must not call, and why.
+_UNRECORDED: dict[Any, str] = {
+    **dict.fromkeys(
+        (datetime.datetime.now, datetime.datetime.today, datetime.date.today), _AGAIN.format("arriero.now()")
+    ),
+    **dict.fromkeys((time.time, time.time_ns, time.monotonic, time.perf_counter), _AGAIN.format("arriero.now()")),
+    **dict.fromkeys((random.random, random.randint, random.choice, random.uniform), _AGAIN.format("arriero.random()")),
+    **dict.fromkeys((random.sample, random.shuffle, random.randrange), _AGAIN.format("arriero.random()")),
+    **dict.fromkeys((uuid.uuid1, uuid.uuid4), _AGAIN.format("arriero.uuid()")),
+    time.sleep: "it blocks all tasks of this process; use `await arriero.sleep(...)`",
+}
+
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+
+def warn_of_unrecorded_calls(name: str, function: Callable[..., Any]) -> None:
+    """Warn of calls in workflow code that cannot be replayed, such as ``datetime.now()``, with their lines."""
+    path, value, line = "", None, 0
+    for instruction in dis.get_instructions(function):
+        line = (instruction.positions and instruction.positions.lineno) or line
+        if instruction.opname == "LOAD_GLOBAL":
+            path = str(instruction.argval)
+            value = function.__globals__.get(path)
+        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and any(value is one for one in _MODULES_AND_CLASSES):
+            path = f"{path}.{instruction.argval}"
+            value = getattr(value, instruction.argval, None)
+        else:
+            value = None
+        if isinstance(value, _CALLABLES) and (why := _UNRECORDED.get(value)) is not None:
+            text = f"workflow {name} calls {path}(): {why}"
+            warnings.warn_explicit(text, UserWarning, function.__code__.co_filename, line)
 
 
 class WorkflowCall(CallValue[R_co]):
@@ -81,6 +122,7 @@ class Workflow(Declared, Generic[P, R]):
         self.name = choose_name(name, function, "a workflow")
         if not inspect.iscoroutinefunction(function):
             raise DefinitionError(f"workflow {self.name} must be an `async def`: it awaits its steps")
+        warn_of_unrecorded_calls(self.name, function)
         self.signature = Signature(function, f"workflow {self.name}", scope=caller_scope())
         is_number = isinstance(share, int) and not isinstance(share, bool)
         if share is not None and not (is_number and 1 <= share <= SHARE_MAX):
@@ -137,6 +179,7 @@ class WorkflowDecorator:
 def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
 def workflow(**options: Unpack[WorkflowOptions]) -> WorkflowDecorator: ...
+@explain_options
 def workflow(
     fn: Callable[..., Any] | None = None,
     /,

@@ -7,6 +7,8 @@ import json
 import logging
 import math
 import re
+import types
+import typing
 import unicodedata
 from collections.abc import Callable, Mapping
 from itertools import accumulate
@@ -184,6 +186,18 @@ def _refuse_what_stores_refuse(value: Any, what: str) -> None:
             _refuse_what_stores_refuse(item, what)
 
 
+def _show_type(of: Any) -> str:
+    return of.__qualname__ if isinstance(of, type) and not typing.get_args(of) else repr(of)
+
+
+def _explain_remedy(of: Any) -> str:
+    if typing.get_origin(of) in (typing.Union, types.UnionType):
+        return (
+            "Give the alternatives a tag (msgspec.Struct, tag=True), or wrap them in one dataclass with optional fields"
+        )
+    return "Give a dataclass, a msgspec.Struct or a pydantic model with the values that are needed"
+
+
 def decoder(of: Any, what: str) -> Callable[[str], Any]:
     """A function from JSON text to the type ``of``.
 
@@ -195,13 +209,13 @@ def decoder(of: Any, what: str) -> Callable[[str], Any]:
         unreadable = find_unreadable(of)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DefinitionError(
-            f"{what} has the type {of!r}, which cannot be read back from JSON: {error}. Give the alternatives a tag "
-            "(msgspec.Struct, tag=True), or wrap them in one dataclass with optional fields"
+            f"{what} has the type {_show_type(of)}, which cannot be read back from JSON: {error}. {_explain_remedy(of)}"
         ) from error
 
     if unreadable is not None:
+        which = "which" if unreadable is of else f"and {_show_type(unreadable)}"
         raise DefinitionError(
-            f"{what} has the type {of!r}, and {unreadable!r} cannot be read back from JSON: use Any, a dataclass, a msgspec.Struct"
+            f"{what} has the type {_show_type(of)}, {which} cannot be read back from JSON: use Any, a dataclass, a msgspec.Struct"
             " or a pydantic model"
         )
 

@@ -1,5 +1,6 @@
 """Facts that a declared type proves of all its values. They are computed once for each type."""
 
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import datetime, time
 from functools import cache
@@ -11,6 +12,8 @@ from msgspec import inspect
 
 from .plain_values import EXACT_SCALARS, list_fields
 from .pydantic_models import find_unwritable_field, is_model
+
+EXAMPLE_DEPTH_MAX = 6
 
 # Given a value and what was read back: True if they are the same; False if one must look closer.
 Equality = Callable[[Any, Any], bool]
@@ -208,3 +211,53 @@ def _has_exact_equality(of: Any) -> bool:
     if fields is None or made is None or made.__code__.co_filename != "<string>":  # the user's own may leave fields out
         return False
     return all(field.compare for field in fields.values())
+
+
+_PLAIN_EXAMPLES = {
+    "str": "text",
+    "int": 1,
+    "float": 1.5,
+    "bool": True,
+    "any": "any JSON",
+    "none": None,
+    "decimal": "1.50",
+}
+_TEXT_EXAMPLES = {
+    "datetime": "2030-01-31T12:00:00Z",
+    "date": "2030-01-31",
+    "time": "12:00:00",
+    "uuid": str(uuid.UUID(int=1)),
+}
+_COLLECTIONS = {"list", "set", "frozenset", "collection", "vartuple"}
+
+
+def build_example(of: Any) -> Any:
+    """Build plain JSON of a type, as an example in an error. Raises ValueError: there is none that is short."""
+    return _build_example(inspect.type_info(of), 0)
+
+
+def _build_example(info: Any, depth: int) -> Any:
+    kind = type(info).__name__.removesuffix("Type").lower()
+    if depth > EXAMPLE_DEPTH_MAX:
+        raise ValueError("its example would be too long")
+    if isinstance(info, inspect.Metadata):
+        return _build_example(info.type, depth)
+    if isinstance(info, inspect.UnionType):
+        return _build_example(info.types[0], depth)
+    if isinstance(info, inspect.EnumType):
+        return next(iter(info.cls)).value
+    if isinstance(info, inspect.LiteralType):
+        return info.values[0]
+    if isinstance(info, inspect.TupleType):
+        return [_build_example(one, depth + 1) for one in info.item_types]
+    if isinstance(info, inspect.StructType | inspect.DataclassType | inspect.TypedDictType | inspect.NamedTupleType):
+        fields = {one.encode_name: _build_example(one.type, depth + 1) for one in info.fields if one.required}
+        tag = {info.tag_field: info.tag} if isinstance(info, inspect.StructType) and info.tag_field else {}
+        return list(fields.values()) if isinstance(info, inspect.NamedTupleType) else tag | fields
+    if kind in _COLLECTIONS:
+        return [_build_example(info.item_type, depth + 1)]
+    if kind == "dict":
+        return {}
+    if kind in _PLAIN_EXAMPLES or kind in _TEXT_EXAMPLES:
+        return _PLAIN_EXAMPLES.get(kind, _TEXT_EXAMPLES.get(kind))
+    raise ValueError(f"no example of {kind} is known")

@@ -3,6 +3,7 @@
 For most types ``==`` decides, and only values that are not equal are looked through.
 """
 
+import warnings
 from collections.abc import Callable, Iterable
 from datetime import datetime, time
 from decimal import Decimal
@@ -46,6 +47,18 @@ def check_untyped(value: Any, _back: Any, name: str) -> str | None:
         if type(part) not in SCALARS and (why := check_untyped(part, None, path)) is not None:
             return why
     return None
+
+
+def check_unannotated(what: str, value: Any, back: Any, name: str) -> str | None:
+    """Check a value that the code gives no type: warn if its own type gets lost. ``what``: names it in the warning."""
+    if not isinstance(value, dict | list | tuple | Enum | None | str | int | float):
+        kind = type(value).__name__
+        warnings.warn(
+            f"{what} has no type in the code, so {add_article(kind)} arrives as plain JSON: annotate it with {kind}, or with Any if that"
+            " is meant",
+            stacklevel=2,
+        )
+    return check_untyped(value, back, name)
 
 
 # --- comparison

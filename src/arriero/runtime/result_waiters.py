@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # only who opens a store pays for its operations
 ASK_SECONDS = 0.02
 ASK_SECONDS_MAX = 0.25
 ASK_TASKS_MAX = 500
+REPORT_SECONDS = 3.0  # a process that starts now, or takes over, has its lease by then
+REPORT_SECONDS_AGAIN = 60.0
 IDLE_PER_ASKED = 4.0  # seconds of rest for each second that asking about all took
 
 
@@ -29,14 +31,20 @@ class ResultWaiters:
     """
 
     def __init__(
-        self, store: Callable[[], "StateStore"], ports: Callable[[], Ports], is_driven: Callable[[int], bool]
+        self,
+        store: Callable[[], "StateStore"],
+        ports: Callable[[], Ports],
+        is_driven: Callable[[int], bool],
     ) -> None:
         self._store = store
         self._ports = ports
         self._is_driven = is_driven
+        # Logs if nobody runs the task that is awaited longest. It is called when a caller has waited for some seconds.
+        self.report: Callable[[int], Awaitable[None]] | None = None
         self._waiters: defaultdict[int, set[asyncio.Future[Ended]]] = defaultdict(set)
         self._poller: asyncio.Task[None] | None = None
-        self._asked = asyncio.Event()  # a caller new waits: the task may have ended long ago
+        self._asked = asyncio.Event()  # a new caller waits: the task may have ended long ago
+        self._report_at = 0.0  # set when the poll begins
         self._new: list[int] = []
         self._all_asked = False
 
@@ -96,6 +104,7 @@ class ResultWaiters:
     async def _poll(self) -> None:
         """Ask about new waiters immediately, and about all of them now and then."""
         clock = self._ports().clock
+        self._report_at = clock.monotonic() + REPORT_SECONDS
         guard = LoopGuard(Loop.WAITING, clock.monotonic)
         while self._waiters:
             with guard:
@@ -122,6 +131,9 @@ class ResultWaiters:
                     wait = ASK_SECONDS
                 elif wait >= ASK_SECONDS_MAX:
                     await self._settle_purged()
+                    if began_at >= self._report_at:
+                        self._report_at = began_at + REPORT_SECONDS_AGAIN
+                        await self._report_longest_awaited()
                 # With thousands who wait, asking takes its time: it must not take most of the process's.
                 spent = clock.monotonic() - began_at
                 all_at = began_at + spent + max(wait, spent * IDLE_PER_ASKED)
@@ -156,6 +168,12 @@ class ResultWaiters:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(UnknownTask("the task is no longer there: it was purged"))
+
+    async def _report_longest_awaited(self) -> None:
+        """Report, while a caller waits, if no process runs the task awaited longest."""
+        if self.report is not None and self._waiters:
+            with suppress(StoreError):
+                await self.report(next(iter(self._waiters)))
 
     async def close(self) -> None:
         """Stop asking, and raise in all waiters."""

@@ -168,7 +168,8 @@ def _respond(call: HttpCall, task: SubmissionAnswer, status: int, preferences: P
                     "type": "urn:arriero:problem:invalid-arguments",
                     "title": "The arguments do not fit",
                     "status": 422,
-                    "detail": "workflow fulfil: missing order",
+                    "detail": "workflow fulfil: missing order; it takes (order: Order), like "
+                    '{"workflow": "fulfil", "arguments": {"order": {"item": "text", "amount": 1}}}',
                     "code": "invalid-arguments",
                 },
             },
