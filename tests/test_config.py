@@ -206,7 +206,7 @@ def test_the_environment_and_the_folder_of_the_process_are_read_by_themselves(
 def test_a_current_folder_that_is_gone_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     folder.rmdir()
-    with pytest.raises(InvalidInput, match="the current folder is gone"):
+    with pytest.raises(InvalidInput, match="the current folder was removed"):
         load_configuration()
 
 
@@ -323,11 +323,11 @@ def test_a_file_may_begin_with_a_byte_order_mark(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "part"),
     [
-        (b"store = ", "it is no TOML: Invalid value (at"),
-        (b"store = 'a'\nstore = 'b'", "it is no TOML: Cannot overwrite a value (at"),
-        (b"# caf\xe9", "it is no TOML: byte 5 is not UTF-8; save it as UTF-8"),
-        (b"x = " + b"[" * 100_000, "it is no TOML: "),
-        (b"x = " + b"9" * 10_000, "it is no TOML: "),
+        (b"store = ", "it is not TOML: Invalid value (at"),
+        (b"store = 'a'\nstore = 'b'", "it is not TOML: Cannot overwrite a value (at"),
+        (b"# caf\xe9", "it is not TOML: byte 5 is not UTF-8; save it as UTF-8"),
+        (b"x = " + b"[" * 100_000, "it is not TOML: "),
+        (b"x = " + b"9" * 10_000, "it is not TOML: "),
     ],
     ids=["no value", "twice", "not UTF-8", "too deep", "too long"],
 )
@@ -432,9 +432,9 @@ def test_an_unknown_variable_is_told_and_not_refused(folder: Path) -> None:
     }
     assert loaded(folder, environment=environment).store == "sqlite:///x.db"
     assert unknown_variables(environment) == [
-        "ARRIERO_LEASE_SECOND is no setting and changes nothing; did you mean ARRIERO_LEASE_SECONDS?",
-        "ARRIERO_NONSENSE is no setting and changes nothing; unset it",
-        "ARRIERO_RETRY_SECONDS is no setting and changes nothing; did you mean ARRIERO_ALERTS_RETRY_SECONDS?",
+        "ARRIERO_LEASE_SECOND is not a setting and changes nothing; did you mean ARRIERO_LEASE_SECONDS?",
+        "ARRIERO_NONSENSE is not a setting and changes nothing; unset it",
+        "ARRIERO_RETRY_SECONDS is not a setting and changes nothing; did you mean ARRIERO_ALERTS_RETRY_SECONDS?",
     ]
 
 

@@ -25,7 +25,7 @@ def release(order: str) -> None:
     pass
 
 
-@payments.step(retry=Retry(tries=1), supervision=Supervision(attempts=1, then="hold"))  # then a person decides
+@payments.step(retry=Retry(tries=1), supervision=Supervision(attempts=1, then="hold"))  # then an operator decides
 def charge(card: str, pence: int) -> str:
     if Path("bank-is-silent").exists():
         raise TimeoutError("the bank did not answer")  # it may have happened

@@ -1,4 +1,4 @@
-"""A night at the shop, scripted: three orders that need a person, mended with the commands a person would type.
+"""A night at the shop, scripted: three orders that need an operator, repaired with the commands an operator would type.
 
     python examples/operator_night/run.py
 
@@ -70,7 +70,7 @@ def says(text: str) -> None:
 
 
 async def a_card_is_refused(night: Night) -> None:
-    says("Order 1001: the card is refused for good. Its step says hold, so a person is asked.")
+    says("Order 1001: the card is refused permanently. Its step says hold, so an operator is asked.")
     task = await app.submit(fulfil("1001", "expired", 4_200), task_id="1001", reply_to="web-1")
     try:
         await task.result(timeout=PATIENCE)

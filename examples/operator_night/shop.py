@@ -53,7 +53,7 @@ def release(order: str) -> None:
     return
 
 
-@payments.step(supervision=Supervision(attempts=2, then="hold"))  # refused for good: a person decides
+@payments.step(supervision=Supervision(attempts=2, then="hold"))  # refused permanently: an operator decides
 def charge(attempt: Attempt, card: str, pence: int) -> str:
     return bank.charge(attempt.idempotency_key, card, pence)
 

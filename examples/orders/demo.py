@@ -150,7 +150,7 @@ def run_demo(
             ended; more than 0.
         supervisors: processes that supervise, while the workers do not; the one that leads is killed several times. 0: the
             workers supervise.
-        serve: run the HTTP API beside it, print its address and a token, and go on serving at the end until Ctrl-C.
+        serve: run the HTTP API beside it, print its address and a token, and keep serving at the end until Ctrl-C.
     Returns: the exit code: 0 when the books balance, each customer's orders were handled in their order, the history is
         clean and all that was planned happened; 1 when not; 2 when it could not begin.
     """

@@ -155,7 +155,7 @@ class UnreadableRow(InvalidInput):
     """
 
     remedy = (
-        "processes of the release that wrote it go on with it; if it is damaged, correct that column or restore the store"
+        "processes of the release that wrote it continue with it; if it is damaged, correct that column or restore the store"
         " from a backup"
     )
 

@@ -83,7 +83,7 @@ def test_an_unknown_variable_is_told_on_standard_error_and_the_rest_printed(
     done = call("config", "--json")
     assert done.exit_code == 0
     assert len(json_lines(done.stdout)) == len(SETTINGS)
-    assert done.stderr == ("arriero: ARRIERO_STOER is no setting and changes nothing; did you mean ARRIERO_STORE?\n")
+    assert done.stderr == ("arriero: ARRIERO_STOER is not a setting and changes nothing; did you mean ARRIERO_STORE?\n")
 
 
 def test_no_other_command_tells_of_unknown_variables(sold: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_no_other_command_tells_of_unknown_variables(sold: Call, monkeypatch: py
         ("[node]\nlease = 3", "{file}: node.lease is not known; did you mean node.lease_seconds?"),
         ("[node]\nlease_seconds = '3'", "{file}: node.lease_seconds is '3'; it must be a number of seconds"),
         ("[node]\npoll_seconds = 3", "node.poll_seconds 3 ({file}) and node.lease_seconds 3 (default) cannot work"),
-        ("store", "{file}: it is no TOML: "),
+        ("store", "{file}: it is not TOML: "),
         ('"a\\nb" = 3', "{file}: a b is not known; "),
         ("[alerts]\nwebhook_secret = 'sesame'", "{file}: alerts.webhook_secret is not shown here; it must be whsec_"),
     ],

@@ -151,7 +151,7 @@ def test_what_was_set_aside_stands_on_the_board_with_its_reason(keyed: Call) -> 
         (["move-to-head", "customer-7", "nobody", *WHY], "no task 'nobody' in the store sqlite:///", 4),
         (["set", "customer-7", *WHY], "Give at least one of head, gap and gap_within", 2),
         (["set", "customer-7", "--head", "stop", *WHY], "'stop' is not one of 'wait', 'skip', 'park', 'workflow'", 2),
-        (["set", "customer-7", "--gap-within", "soon", *WHY], "'--gap-within': 'soon' is no duration", 2),
+        (["set", "customer-7", "--gap-within", "soon", *WHY], "'--gap-within': 'soon' is not a duration", 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -260,7 +260,7 @@ def test_a_task_shows_its_convoy_its_place_and_what_it_waits_for(keyed: Call) ->
     shown = keyed("task", "show", "order-13").stdout
     assert "convoy:          'customer-7', place 3: its turn has not come\n" in shown
     assert (
-        "waits for:       its turn in convoy 'customer-7', behind 2 others; the convoy stands still on task order-11,"
+        "waits for:       its turn in convoy 'customer-7', behind 2 others; the convoy is blocked on task order-11,"
         " which is held\n"
     ) in shown
     one = json.loads(keyed("task", "show", "lane-3", "--json").stdout)
@@ -272,13 +272,13 @@ def test_a_task_shows_its_convoy_its_place_and_what_it_waits_for(keyed: Call) ->
 def test_a_task_explains_what_it_waits_for_in_its_convoy(keyed: Call) -> None:
     waiting = keyed("task", "explain", "order-12").stdout
     assert (
-        "- it waits for its turn in convoy 'customer-7', behind 1 other; the convoy stands still on task order-11, which is"
+        "- it waits for its turn in convoy 'customer-7', behind 1 other; the convoy is blocked on task order-11, which is"
         " held; it has place 2\n"
     ) in waiting
     assert "only news of a step would wake it" not in waiting
     stopped = keyed("task", "explain", "order-11").stdout
     assert (
-        "- it has the turn in convoy 'customer-7', which stands still until it is fixed; to go on without it:"
+        "- it has the turn in convoy 'customer-7', which is blocked until it is fixed; to continue without it:"
         " `arriero convoy skip customer-7`\n"
     ) in stopped
     under_way = keyed("task", "explain", "doze-1").stdout
@@ -304,7 +304,7 @@ def test_what_was_set_aside_explains_that_its_place_is_lost_when_it_comes_back_l
 
     asyncio.run(run())
     explained = keyed("task", "explain", "order-11").stdout
-    assert "- convoy 'customer-7' has set it aside and goes on without it; resubmit brings it back" in explained
+    assert "- convoy 'customer-7' has set it aside and continues without it; resubmit brings it back" in explained
     assert "its place is lost then: others that came after it have gone before" in explained
     assert "- resubmit: does again: reserve; recorded results stay; it waits for its turn in convoy" in explained
     told(keyed, "park", "customer-7")
@@ -327,9 +327,9 @@ def test_the_doctor_finds_keys_that_stand_still(keyed: Call) -> None:
     told(keyed, "park", "done")
     assert [line.split(" still ")[1].split(",")[0] for line in care()] == [
         "on a held task",
-        "until a person releases it",
+        "until an operator releases it",
         "for a number that has not come in time",
     ]
-    assert "2 convoys stand still until a person releases it" in " ".join(care())
+    assert "2 convoys stand still until an operator releases it" in " ".join(care())
     told(keyed, "release", "dozing")
-    assert not any("until a person" in says for says in care())  # nothing waits in the one that is parked
+    assert not any("until an operator" in says for says in care())  # nothing waits in the one that is parked

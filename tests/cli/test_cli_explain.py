@@ -91,7 +91,7 @@ def test_a_paused_task_tells_who_paused_it_and_why(sold: Call) -> None:
     assert paused.exit_code == 0, paused.stderr
     told = sold("task", "explain", "later").stdout
     assert 'by ana: "the bank\\x1b[2J is closed"; nothing new begins until it is resumed' in told
-    assert "what people did:" in told
+    assert "what operators did:" in told
     assert "\x1b" not in told
     assert any(" resume later " in command for command in commands_of(told))
     assert explained(sold, "later")["people"][0]["by"] == "ana"

@@ -133,7 +133,7 @@ def test_a_bad_line_refuses_the_file_or_is_set_aside(call: Call, file: Path) -> 
         ("splitters", "'splitters' does not name a splitter; write MODULE:FUNCTION"),
         ("nowhere:entries", "there is no module 'nowhere'"),
         ("splitters:absent", "there is no splitters:absent"),
-        ("splitters:no_function", "splitters:no_function is no function"),
+        ("splitters:no_function", "splitters:no_function is not a function"),
         ("splitters:nothing", "answered with None; it must answer with an iterable of Entry"),
         ("splitters:unreadable", "failed after entry 0: OSError: no right"),
     ],
@@ -167,7 +167,7 @@ def test_what_was_begun_is_listed_and_goes_on_where_it_stood(call: Call, file: P
     (listed,) = json_lines(call("ledger", "list", "--json").stdout)
     assert (listed["ledger"], listed["state"], listed["written"]) == ("may.csv", "writing", 3)
     shown = call("ledger", "show", "may.csv").stdout.splitlines()
-    assert shown[0] == "ledger may.csv is writing: nothing of it is visible; submit it again to go on, or discard it"
+    assert shown[0] == "ledger may.csv is writing: nothing of it is visible; submit it again to continue, or discard it"
     assert shown[1] == "  3 entries: 3 accepted, 0 duplicates, 0 set aside"
     assert submit(call, file).stdout == "ledger may.csv: 3 accepted, 0 duplicates\n"
     unfinished = call("ledger", "list")

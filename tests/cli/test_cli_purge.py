@@ -46,7 +46,7 @@ def test_what_ended_well_long_ago_is_removed_with_its_history(aged: Call, shop: 
     done = aged("purge", "--older-than", "8d", "--yes")
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("removed 3 tasks (processed, compensated; ended before ")
-    assert done.stderr.startswith("arriero: remove tasks for good (processed, compensated; ended before ")
+    assert done.stderr.startswith("arriero: remove tasks permanently (processed, compensated; ended before ")
     assert ids(aged) == ["unrefundable", "buggy", "later"]
     assert aged("task", "show", "processed").exit_code == 4
     (shop / "history.jsonl").write_bytes(aged("export").stdout_bytes)
@@ -96,7 +96,7 @@ def test_without_a_terminal_yes_is_required(aged: Call) -> None:
 
 def test_on_a_terminal_a_person_is_asked_with_the_count(aged: Call, shop: Path) -> None:
     terminal = Terminal(shop, "purge", "--older-than", "8d")
-    terminal.until("remove at most 3 tasks for good (processed, compensated; ended before ")
+    terminal.until("remove at most 3 tasks permanently (processed, compensated; ended before ")
     terminal.type("n")
     code, output, said = terminal.ended()
     assert (code, output) == (1, "")
@@ -141,7 +141,7 @@ def test_tasks_with_messages_that_nobody_acknowledged_stay(aged: Call, shop: Pat
         (["--task", "a", "--state", "held", "--yes"], "--state goes with --older-than", 2),
         (["--task", "a"], "nobody can be asked here; add --yes", 2),
         (["--task", "a", "--yes", "--store", "sqlite:///missing.db"], "there is no such file", 5),
-        (["--older-than", "soon"], "'soon' is no duration", 2),
+        (["--older-than", "soon"], "'soon' is not a duration", 2),
         (
             ["--older-than", "8d", "--state", "pending"],
             "'pending' is not one of 'processed', 'compensated', 'held'",
@@ -165,7 +165,7 @@ def test_a_named_task_is_removed_and_the_history_stays_clean(aged: Call, shop: P
     assert "processed" in ids(aged)
     done = aged("purge", "--task", "processed", "--yes")
     assert (done.exit_code, done.stdout) == (0, "removed task processed\n")
-    assert done.stderr == "arriero: remove task processed for good\n"
+    assert done.stderr == "arriero: remove task processed permanently\n"
     assert "processed" not in ids(aged)
     (shop / "history.jsonl").write_bytes(aged("export").stdout_bytes)
     assert aged("check", "history.jsonl").exit_code == 0

@@ -85,7 +85,7 @@ def test_one_is_shown_with_its_next_instants_its_rules_and_its_commands(press: C
     assert 'submits: report {"day":"all"}' in text
     assert "due: every 1 h declared: in code state: active last run: none yet" in text
     assert "overlap: queue: runs wait for their turn, one after the other" in text
-    assert "missed runs: missed runs are made up for 2 h" in text
+    assert "missed runs: missed runs are run late for 2 h" in text
     assert shown.output.count("UTC  ") == 5
     assert "code declared it: report, every 1 h, overlap queue" in text
     assert "arriero schedule pause hourly --app-name press --reason TEXT" in shown.output
@@ -159,10 +159,10 @@ WRONG = [
     (("--cron", "0 3 * * *", "--timezone", "Europe/Madird"), "the time zone 'Europe/Madird' is not known"),
     (("--cron", "0 3 * * *", "--timezone", "Factory"), "the time zone 'Factory' means that no zone was set"),
     (("--every", "0"), "every is 0 s; it must be at least 1 second"),
-    (("--every", "soon"), "'soon' is no duration"),
+    (("--every", "soon"), "'soon' is not a duration"),
     (("--at", "2027-01-01T00:00"), "names no time zone"),
     (("--at", "2020-01-01T00:00Z"), "which has passed"),
-    (("--at", "tomorrow"), "'tomorrow' is no instant"),
+    (("--at", "tomorrow"), "'tomorrow' is not an instant"),
     (("--every", "1h", "--overlap", "never"), "overlap is 'never'; it must be one of skip"),
     ((), "give one of them, not nothing"),
     (("--every", "1h", "--arguments", '{"week":1}'), "week"),
@@ -212,8 +212,8 @@ def test_the_doctor_names_what_is_wrong_with_a_schedule(press: Call, shop: Path)
             pass
 
     asyncio.run(run())
-    assert "1 schedule is no longer declared by code; it goes on: nightly" in plain(press("doctor"))
-    assert "its code does not declare it any more" in press("schedule", "list").output
+    assert "1 schedule is no longer declared by code; it continues: nightly" in plain(press("doctor"))
+    assert "its code no longer declares it" in press("schedule", "list").output
     assert "arriero schedule remove nightly --app-name press" in press("schedule", "show", "nightly").output
 
 

@@ -100,7 +100,7 @@ def test_show_tells_steps_attempts_and_the_policy_with_its_product(sold: Call) -
 
 def test_show_tells_what_is_still_to_be_undone_and_who_must_act(sold: Call) -> None:
     shown = json.loads(sold("task", "show", "unrefundable", "--json").stdout)
-    assert (shown["state"], shown["waiting_for"]) == ("held", "a person")
+    assert (shown["state"], shown["waiting_for"]) == ("held", "an operator")
     assert shown["open_compensations"] == ["charge"]
     assert "still to undo:   charge\n" in sold("task", "show", "unrefundable").stdout
     charge, reserve, refund = shown["steps"]
@@ -153,7 +153,7 @@ def test_show_prints_the_idempotency_key_of_what_failed(sold: Call) -> None:
 def test_show_tells_the_time_that_a_task_waits_for_a_person_apart(sold: Call) -> None:
     lines = sold("task", "show", "unrefundable").stdout.splitlines()
     (took,) = [line for line in lines if line.startswith("took:")]
-    assert took.endswith(" waiting for a person)")
+    assert took.endswith(" waiting for an operator)")
     assert json.loads(sold("task", "show", "unrefundable", "--json").stdout)["waited_seconds"] > 0
 
 

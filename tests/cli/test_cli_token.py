@@ -63,7 +63,7 @@ def test_a_cap_on_open_tasks_is_kept_with_a_token_and_the_list_says_so(call: Cal
         (("create", "\u0430na", "--scope", "read"), "name of a token '\\u0430na' mixes letters of 2 scripts", 2),
         (("create", "ci", "--scope", "read", "--by", "\u0430na"), "by '\\u0430na' mixes letters of 2 scripts", 2),
         (("create", "ci", "--scope", "read", "--expires-in", "0"), "has expired is of no use", 2),
-        (("create", "ci", "--scope", "read", "--expires-in", "soon"), "is no duration", 2),
+        (("create", "ci", "--scope", "read", "--expires-in", "soon"), "is not a duration", 2),
         (
             ("create", "ci", "--scope", "read", "--open-tasks-max", "0"),
             "it must be a whole number from 1 to 1,000,000",

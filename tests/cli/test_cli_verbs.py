@@ -152,7 +152,9 @@ def test_a_refusal_is_one_line_that_names_what_is_allowed(
 def test_a_dry_run_changes_nothing(troubled: Call) -> None:
     before = history(troubled)
     told = troubled("task", "resubmit", "h1", *WHY, "--dry-run")
-    assert told.stdout.startswith("resubmit would be accepted; task h1 is error; it waits for a person; out of stock")
+    assert told.stdout.startswith(
+        "resubmit would be accepted; task h1 is error; it waits for an operator; out of stock"
+    )
     many = troubled("task", "resubmit", "--state", "held", *WHY, "--dry-run")
     assert many.stdout.splitlines()[0] == "would resubmit h1"
     assert history(troubled) == before
@@ -342,7 +344,7 @@ def test_many_are_answered_alike(troubled: Call) -> None:
     done = troubled(*asked, "--app", APP, "--result", "null")
     assert done.exit_code == 1  # of what is being undone the step can no longer be answered
     assert "accepted for 4 of 5 tasks, refused for 1" in done.stdout
-    assert "note: 4 held tasks until `arriero task resubmit` goes on from there" in done.stderr
+    assert "note: 4 held tasks until `arriero task resubmit` continues from there" in done.stderr
 
 
 def test_on_a_terminal_a_person_is_asked_with_the_count(troubled: Call, shop: Path) -> None:
@@ -413,11 +415,11 @@ def test_a_long_change_shows_its_progress_on_a_terminal(monkeypatch: pytest.Monk
         (["cancel", "--text", "", *WHY, "--yes"], "--text is empty", 2),
         (
             ["cancel", "--older-than", "2w", *WHY],
-            "'2w' is no duration; write seconds, or a unit too, like 90, 15m, 2h",
+            "'2w' is not a duration; write seconds, or a unit too, like 90, 15m, 2h",
             2,
         ),
-        (["cancel", "--older-than", "-1", *WHY], "'-1' is no duration", 2),
-        (["cancel", "--older-than", "nan", *WHY], "'nan' is no duration", 2),
+        (["cancel", "--older-than", "-1", *WHY], "'-1' is not a duration", 2),
+        (["cancel", "--older-than", "nan", *WHY], "'nan' is not a duration", 2),
         (["cancel", "--older-than", "9" * 400, *WHY], "it must lie between", 2),
         (["extend", "h1", *WHY], "Missing option '--within'", 2),
         (["extend", "h1", *WHY, "--within", "0"], "within is 0.0 seconds", 2),
@@ -431,7 +433,7 @@ def test_a_long_change_shows_its_progress_on_a_terminal(monkeypatch: pytest.Monk
             "--result is checked against the types in your code",
             2,
         ),
-        (["answer", "h1", "reserve", *WHY, "--app", APP, "--result", "{"], "--result is no JSON", 2),
+        (["answer", "h1", "reserve", *WHY, "--app", APP, "--result", "{"], "--result is not JSON", 2),
         (["answer", "h1", "reserve", *WHY, "--app", APP, "--result", '[{"a": 1, "a": 1}]'], "has the key 'a' twice", 2),
         (
             ["answer", "unrefundable", "undo:charge", *WHY, "--app", APP, "--result", "1"],

@@ -185,7 +185,7 @@ async def test_a_wait_that_times_out_leaves_the_task_going(machine: Machine) -> 
     app = machine.app([echoes], [nap])
     async with app.running():
         task = await app.submit(nap(0.4))
-        with pytest.raises(TimeoutError, match="it goes on"):
+        with pytest.raises(TimeoutError, match="it continues"):
             await task.result(timeout=0.05)
         assert await within(task.result()) == "awake"
 
@@ -210,7 +210,7 @@ async def test_how_a_failed_task_ended_is_told_to_who_waits_elsewhere(machine: M
         with pytest.raises(TaskFailed, match="ZeroDivisionError: a bug") as failed:
             await within(task.result())
         assert (failed.value.state, failed.value.code, failed.value.task_id) == ("held", "bug", task.id)
-        assert (await task.view()).waiting_for == "a person"
+        assert (await task.view()).waiting_for == "an operator"
 
 
 async def test_an_error_inside_the_block_still_drains_and_closes(machine: Machine) -> None:

@@ -170,8 +170,8 @@ async def test_a_key_that_stands_still_on_an_error_names_the_task_and_both_ways_
         assert (view.state, view.open_task, view.next_tasks) == ("stopped", "o-1", ("o-2",))
         assert view.waiting_for == "task o-1, which is held: resubmit it, or `arriero convoy skip k`"
         assert view.since == (await app.task("o-1").view()).ended_at
-        assert (await app.task("o-1").view()).waiting_for == "a person, and convoy 'k' stands still until then"
-        assert "the convoy stands still on task o-1, which is held" in (await app.task("o-2").view()).waiting_for
+        assert (await app.task("o-1").view()).waiting_for == "an operator, and convoy 'k' is blocked until then"
+        assert "the convoy is blocked on task o-1, which is held" in (await app.task("o-2").view()).waiting_for
         desk.bad.clear()
         await app.task("o-1").resubmit(**WHO)
         await within(app.task("o-2").result())
@@ -187,7 +187,7 @@ async def test_a_gap_names_the_numbers_that_are_missing_and_until_when_they_are_
         view = await shown(app.convoy("k"), "gap")
         assert (view.ordering, view.missing, view.next_tasks) == ("sequence", ((1, 2), (5, 6)), ("o-3", "o-4", "o-7"))
         assert view.waiting_for.startswith("sequence 1 to 2, which has not come; if it does not by ")
-        assert view.waiting_for.endswith(", a person is told")
+        assert view.waiting_for.endswith(", an alert is opened")
         assert view.since is not None
         assert view.gap_until is not None
         assert (view.gap_until - view.since).total_seconds() == 3600
@@ -267,7 +267,7 @@ async def test_a_skip_sets_the_task_in_error_aside_and_the_key_goes_on(desk: Des
         view = await handle.view()
         assert (view.set_aside, view.set_aside_tasks) == (1, (("o-1", "declined"),))
         aside = await app.task("o-1").view()
-        assert aside.waiting_for == "a person; convoy 'k' has set it aside and goes on without it"
+        assert aside.waiting_for == "an operator; convoy 'k' has set it aside and continues without it"
 
 
 async def test_what_was_set_aside_and_comes_back_is_told_that_its_place_is_lost(
@@ -302,7 +302,7 @@ async def test_a_parked_key_lets_its_head_end_and_begins_nothing_until_it_is_rel
         await within(app.task("o-1").result())
         view = await handle.view()
         assert (view.state, view.open_task, view.next_tasks) == ("parked", None, ("o-2",))
-        assert view.waiting_for.startswith("its release by a person, `arriero convoy release k`; parked since ")
+        assert view.waiting_for.startswith("its release by an operator, `arriero convoy release k`; parked since ")
         assert view.waiting_for.endswith("(by bo: bank holiday)")
         assert desk.booked == ["slow"]
         error = await refused(handle, "park", "is parked: park is not allowed there")
@@ -362,7 +362,7 @@ async def test_a_skip_is_refused_when_the_head_is_another_than_the_one_that_was_
         await handle.skip(**WHO)
         with pytest.raises(TaskFailed):
             await within(app.task("o-2").result())
-        with pytest.raises(VerbRefused, match="somebody or something else came first") as found:
+        with pytest.raises(VerbRefused, match="another process came first") as found:
             await handle._operate(ConvoyVerb.SKIP, seen, **WHO)
         assert found.value.state == "stopped"
         assert (await handle.view()).open_task == "o-2"

@@ -673,7 +673,7 @@ async def test_an_undo_stuck_in_doubt_is_not_resubmitted_before_the_doubt_is_ans
         await held(task, "post may have happened and has no compensation")
         with pytest.raises(VerbRefused, match="post may have happened.*answer it first"):
             await task.resubmit(**WHO)
-        with pytest.raises(VerbRefused, match="resubmit goes on with it"):
+        with pytest.raises(VerbRefused, match="resubmit continues it"):
             await task.compensate(**WHO)
         assert shop.undone == []
         await task.answer(**WHO, step="post", did_not_happen=True)

@@ -161,7 +161,7 @@ def test_errors_of_the_app_come_through_as_they_are_with_the_caller_s_line(app: 
 def test_a_wait_that_times_out_leaves_the_task_going(app: App) -> None:
     with app.sync.running() as front:
         task = front.submit(nap(0.3))
-        with pytest.raises(TimeoutError, match="it goes on"):
+        with pytest.raises(TimeoutError, match="it continues"):
             task.result(timeout=0.01)
         assert task.result(SECONDS_MAX) == "awake"
 

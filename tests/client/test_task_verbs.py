@@ -493,7 +493,7 @@ async def test_a_paused_task_lets_its_attempt_end_and_begins_nothing_new(shop: S
         await world.clock.advance(1)
         await task.pause(**WHO)
         view = await task.view()
-        assert (view.state, view.paused, view.waiting_for) == ("processing", True, "a person who resumes it")
+        assert (view.state, view.paused, view.waiting_for) == ("processing", True, "an operator who resumes it")
         await world.clock.advance(3600)
         assert (row_of(world, task, "charge").state, shop.called()[-1]) == ("completed", "charge")
         await refused(task, "pause", "is paused already")

@@ -152,7 +152,7 @@ def test_the_event_of_a_closed_alert_is_of_the_instant_of_closing() -> None:
 
 def test_a_line_names_the_task_and_all_that_is_known_of_the_cause() -> None:
     assert format_alert_line(build_alert(OPEN, "store")) == (
-        "task order-1 of orders needs a person: charge: card declined (cause step, step charge, code declined,"
+        "task order-1 of orders needs an operator: charge: card declined (cause step, step charge, code declined,"
         " alert store-7-1767225600000000-open); see: arriero task explain order-1"
     )
 
@@ -163,7 +163,7 @@ def test_a_line_leaves_out_a_step_and_a_code_that_there_are_not() -> None:
 
 
 def test_the_line_of_a_closed_alert_cannot_be_taken_for_an_open_one() -> None:
-    assert "needs nobody any more" in format_alert_line(build_alert(CLOSED, "store"))
+    assert "needs no operator any longer" in format_alert_line(build_alert(CLOSED, "store"))
 
 
 @given(st.text(), st.text())
@@ -212,7 +212,7 @@ def _held(no: int, **changes: Any) -> AlertRow:
 def test_the_line_of_a_group_says_how_many_and_the_one_command_for_all() -> None:
     line = format_alert_line(build_group_alert([_held(no) for no in range(1, 181)], "store"))
     assert line.startswith(
-        "180 tasks of orders need a person: charge: card declined (cause replay, code replay, first order-1"
+        "180 tasks of orders need an operator: charge: card declined (cause replay, code replay, first order-1"
     )
     assert line.endswith(
         "; see: arriero task list --state held --workflow orders --code replay"

@@ -120,7 +120,7 @@ EXCEPT = {
     (Verb.COMPENSATE, "processing, past a pivot"): "step1 is a pivot",
     (Verb.COMPENSATE, "processed, past a pivot"): "step1 is a pivot",
     (Verb.COMPENSATE, "held, past a pivot"): "step1 is a pivot",
-    (Verb.COMPENSATE, "held in an undo"): "resubmit goes on with it",
+    (Verb.COMPENSATE, "held in an undo"): "resubmit continues it",
     (Verb.ANSWER, "pending"): "no step number 2",
 }
 
@@ -427,7 +427,7 @@ def test_a_task_held_after_the_rest_was_undone_ends_once_the_doubt_is_answered(h
 def test_a_compensation_that_failed_beside_a_step_in_doubt_is_resubmitted_without_an_answer() -> None:
     of = _stuck_beside(StepState.FAILED)
     assert _operated(Verb.RESUBMIT, of).task.state is TaskState.COMPENSATING
-    assert "its undo has begun and failed; resubmit goes on with it" in _refused(Verb.COMPENSATE, of)
+    assert "its undo has begun and failed; resubmit continues it" in _refused(Verb.COMPENSATE, of)
 
 
 # --- resubmit of what was undone
@@ -468,7 +468,7 @@ def test_of_a_stuck_undo_every_verb_says_the_same_remedy() -> None:
     assert list_allowed_verbs(STUCK.task, STUCK.life) == (Verb.ANSWER,)
     assert "step2 may have happened and has no compensation: answer it first" in _refused(Verb.RESUBMIT, STUCK)
     assert "answer step2 first" in _refused(Verb.COMPENSATE, STUCK)
-    assert "then resubmit goes on with it" in _refused(Verb.COMPENSATE, STUCK)
+    assert "then resubmit continues it" in _refused(Verb.COMPENSATE, STUCK)
 
 
 def test_arguments_of_the_workflow_are_edited_as_long_as_its_code_has_asked_for_no_step() -> None:

@@ -34,16 +34,16 @@ def of_merchant(merchant: str, cents: int) -> str:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: Concurrent(0), "Concurrent: 0 is no limit"),
-        (lambda: Concurrent(True), "Concurrent: True is no limit"),
-        (lambda: Concurrent(2.5), "Concurrent: 2.5 is no limit"),  # type: ignore[arg-type]
-        (lambda: Rate(0, per=1), "Rate: 0 is no limit"),
+        (lambda: Concurrent(0), "Concurrent: 0 is not a limit"),
+        (lambda: Concurrent(True), "Concurrent: True is not a limit"),
+        (lambda: Concurrent(2.5), "Concurrent: 2.5 is not a limit"),  # type: ignore[arg-type]
+        (lambda: Rate(0, per=1), "Rate: 0 is not a limit"),
         (lambda: Rate(1, per=0), "Rate.per is 0 seconds"),
         (lambda: Rate(1, per=timedelta(days=2)), "Rate.per is 172800 seconds"),
         (lambda: Concurrent(1, key="merchant"), "Concurrent.key is 'merchant'"),  # type: ignore[arg-type]
         (lambda: Concurrent(1, name=""), "name of a limit"),
         (lambda: agent(Concurrent(1), Concurrent(2)), "two limits with the name 'concurrent'"),
-        (lambda: agent(5), "5 is no limit; use Concurrent"),  # type: ignore[arg-type]
+        (lambda: agent(5), "5 is not a limit; use Concurrent"),  # type: ignore[arg-type]
         (lambda: Agent("payments", limits=Concurrent(1)), "give a list"),  # type: ignore[arg-type]
     ],
 )

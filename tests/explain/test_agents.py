@@ -55,7 +55,7 @@ def test_a_service_whose_first_canary_was_answered_needs_nobody() -> None:
     row = msgspec.structs.replace(OPEN, state=BreakerState.HALF_OPEN, ramp_from=NOW, wave=2, granted=1)
     (finding,), _ = diagnose_breakers([row], WAITING, NOW)
     assert finding.level == "information"
-    assert "canaries find out if it is well again" in finding.says
+    assert "canaries find out if it is healthy again" in finding.says
 
 
 def test_a_closed_breaker_is_no_finding() -> None:
@@ -97,7 +97,7 @@ def test_a_step_waits_behind_its_own_breaker_and_its_paused_agent_only() -> None
     of_south = step_row(agent="bank", app="shop", target="s")
     assert "Agent bank[s] is paused since" in describe_wait_behind_breaker(of_south, targets, NOW)
     by_hand = msgspec.structs.replace(OPEN, probe_at=None, opened_by="ana")
-    assert "no call is made until a person closes it" in describe_wait_behind_breaker(of_south, [by_hand], NOW)
+    assert "no call is made until an operator closes it" in describe_wait_behind_breaker(of_south, [by_hand], NOW)
 
 
 _NAME = ("bank", 3, "shop", "")
@@ -115,10 +115,10 @@ _NAME = ("bank", 3, "shop", "")
             BreakerProbed(*_NAME, task=7, step=2, step_fence=1, wave=4, number=3),
             "canary 3 of 4 went: task number 7, step 2",
         ),
-        (BreakerProbeEnded(*_NAME, probe_fence=3), "the probe says that the service is well"),
+        (BreakerProbeEnded(*_NAME, probe_fence=3), "the probe says that the service is healthy"),
         (BreakerProbeEnded(*_NAME, probe_fence=3, failure="refused"), "the probe failed: refused"),
         (BreakerAnswered(*_NAME, task=7, step=2, step_fence=1, outcome="lost"), "the canary of task number 7 was lost"),
-        (BreakerClosed(*_NAME), "it closed: the service is well again"),
+        (BreakerClosed(*_NAME), "it closed: the service is healthy again"),
         (BreakerClosed(*_NAME, by="ana", reason="they called"), 'ana closed it: "they called"'),
         (AgentPaused(*_NAME, by="ana", reason="a move"), 'ana paused it: "a move"'),
         (AgentResumed(*_NAME, by="ana", reason="moved"), 'ana resumed it: "moved"'),

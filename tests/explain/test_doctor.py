@@ -247,7 +247,7 @@ def test_tasks_in_error_are_counted_and_the_first_one_is_named() -> None:
     states = {TaskState.HELD: 2, TaskState.PROCESSED: 1}
     found = of(diagnose_store(survey(states=states), oldest_alert=alert()), "held")
     assert found.level == "care"
-    assert "2 tasks are held, waiting for a person; the first is order-7 since" in found.says
+    assert "2 tasks are held, waiting for an operator; the first is order-7 since" in found.says
     assert "(2 min ago): declined" in found.says
     assert level(diagnose_store(survey(states=states)), "held") == "care"
 
@@ -271,14 +271,14 @@ def test_held_tasks_are_grouped_by_cause_with_one_command_for_all_of_them() -> N
 def test_alerts_that_are_not_told_in_time_need_care_and_tell_why() -> None:
     late = survey(untold=(2, ago(UNTOLD_SECONDS_MAX + 1)))
     found = of(diagnose_store(late, untold_alert=alert()), "alerts")
-    assert (found.level, "telling fails: webhook: 500" in found.says) == ("care", True)
+    assert (found.level, "delivery fails: webhook: 500" in found.says) == ("care", True)
     assert level(diagnose_store(survey(untold=(2, ago(UNTOLD_SECONDS_MAX)))), "alerts") == "fine"
 
 
 def test_probation_needs_care_and_a_pause_is_information() -> None:
     findings = diagnose_store(survey(probation=1, paused=2))
     assert (level(findings, "probation"), level(findings, "paused")) == ("care", "information")
-    assert of(findings, "paused").says == "2 tasks are paused by people"
+    assert of(findings, "paused").says == "2 tasks are paused by operators"
 
 
 def test_a_reply_queue_that_nobody_reads_for_a_day_needs_care() -> None:

@@ -310,9 +310,9 @@ def held_task(*steps: StepRow, **changes: Any) -> Loaded:
 
 def test_a_failed_step_tells_what_a_resubmission_does_again_and_that_its_arguments_may_be_edited() -> None:
     told = explained(held_task(done(1), failed(2), failure=failure_text(redo=(2,), code="declined")), process())
-    assert "it waits for a person: charge: declined [declined]" in first(told).says
+    assert "it waits for an operator: charge: declined [declined]" in first(told).says
     says = of_kind(told, "failed_step").says
-    assert "step step2 failed after 1 attempt (permanent: declined [declined]); it surely did not happen" in says
+    assert "step step2 failed after 1 attempt (permanent: declined [declined]); it definitely did not happen" in says
     assert "its arguments may be edited" in says
     plain, edited = moves_of(told, Verb.RESUBMIT)
     assert plain.does == "does again: step2; recorded results stay"
@@ -344,9 +344,9 @@ def test_a_failed_undo_names_what_is_still_open_and_both_ways_out() -> None:
     assert open_ones == ["the undo of step2 failed (permanent: no line [busy])", "the undo of step1 is still open"]
     assert "answer undo:step2, undo:step1" in of_kind(told, "repair").says
     assert [move.step for move in moves_of(told, Verb.ANSWER)] == ["undo:step2", "undo:step1"]
-    assert moves_of(told, Verb.RESUBMIT)[0].does == "goes on with the undo: step2, step1"
+    assert moves_of(told, Verb.RESUBMIT)[0].does == "continues the undo: step2, step1"
     (compensate,) = moves_of(told, Verb.COMPENSATE)
-    assert "resubmit goes on with it" in compensate.refused
+    assert "resubmit continues it" in compensate.refused
 
 
 def test_a_step_in_doubt_without_compensation_is_to_be_answered_before_anything_else() -> None:
@@ -365,7 +365,7 @@ def test_a_step_in_doubt_without_compensation_is_to_be_answered_before_anything_
         ("unawaited", "never awaited it"),
         ("lost", "logs"),
         ("refused", "Permanent"),
-        ("limit", "begins its limit anew"),
+        ("limit", "begins its limit again"),
     ],
 )
 def test_what_no_step_failed_by_has_its_hint(kind: str, part: str) -> None:
@@ -380,12 +380,12 @@ def alert(**changes: Any) -> AlertRow:
 def test_an_alert_is_told_or_it_is_told_why_not() -> None:
     task = held_task(failed(1))
     assert (
-        "was told to log, webhook"
+        "was delivered to log, webhook"
         in of_kind(explained(task, alert=alert(told=("log", "webhook"), next_at=None)), "alert").says
     )
     failing = explained(task, process(), alert=alert(told=("log",), attempts=3, error="webhook: 500", next_at=FUTURE))
     says = of_kind(failing, "alert_untold").says
-    assert "told to log, but not told to all yet: tried 3 times: webhook: 500; again at" in says
+    assert "delivered to log, but not delivered to all yet: tried 3 times: webhook: 500; again at" in says
     nobody = of_kind(explained(task, alert=alert()), "alert_untold").says
     assert "no process alive runs the role supervisor" in nobody
 

@@ -39,11 +39,11 @@ def test_it_says_why_no_attempt_comes() -> None:
     assert told(permanent, state=StepState.FAILED).endswith("attempt 2 failed: permanent: declined; not tried again")
     starved = StepFailure("expired", "no Agent took it within wait_within", "not_taken")
     assert "no attempt began: expired: no Agent took it" in told(starved, state=StepState.FAILED)
-    assert told(state=StepState.WITHDRAWN).endswith("; not tried again: its task is being undone or needs a person")
+    assert told(state=StepState.WITHDRAWN).endswith("; not tried again: its task is being undone or needs an operator")
     assert told(not_before=None).endswith("; again when its task is resumed")
     undo = {"kind": StepKind.COMPENSATION, "state": StepState.FAILED}
     assert told(permanent, **undo).startswith("the undo of charge of task t-1: attempt 2 failed: ")
-    assert told(permanent, **undo).endswith("; not tried again: the undo needs a person")
+    assert told(permanent, **undo).endswith("; not tried again: the undo needs an operator")
     assert told(**(undo | {"state": StepState.PLANNED})).endswith("; it is set aside until its task is resubmitted")
 
 

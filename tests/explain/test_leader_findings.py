@@ -30,7 +30,7 @@ def test_writes_of_former_leaders_are_counted_and_need_no_care() -> None:
     _, one = diagnose_leader(LEADER, (1, ago(5)), survey())
     _, more = diagnose_leader(LEADER, (1_200, ago(5)), survey())
     assert one.says.startswith(
-        "1 write of Supervisors that did not lead any more was refused and changed nothing, the last at "
+        "1 write of Supervisors that no longer led was refused and changed nothing, the last at "
     )
-    assert more.says.startswith("1,200 writes of Supervisors that did not lead any more were refused")
+    assert more.says.startswith("1,200 writes of Supervisors that no longer led were refused")
     assert (more.level, "leader_seconds" in more.remedy) == ("information", True)

@@ -115,10 +115,10 @@ def test_what_becomes_of_missed_runs_is_said_as_it_holds_with_the_overlap() -> N
     hour = timedelta(hours=1) // timedelta(microseconds=1)
     declared = ScheduleDeclaration(workflow="report", arguments="{}", policy="{}", timing=Timing(every=hour))
     everywhere = replace(declared, overlap=Overlap.ALL)
-    assert format_catch_up(declared) == "of missed runs only the last one is made up"
-    assert "the last one is made up, if it is not older than 1 h" in format_catch_up(replace(declared, catch_up=hour))
-    assert format_catch_up(replace(everywhere, catch_up=hour)) == "missed runs are made up for 1 h"
-    assert format_catch_up(replace(everywhere, catch_up=0)) == "missed runs are not made up"
+    assert format_catch_up(declared) == "of missed runs only the last one is run late"
+    assert "the last one is run late, if it is not older than 1 h" in format_catch_up(replace(declared, catch_up=hour))
+    assert format_catch_up(replace(everywhere, catch_up=hour)) == "missed runs are run late for 1 h"
+    assert format_catch_up(replace(everywhere, catch_up=0)) == "missed runs are not run late"
 
 
 def test_each_problem_has_its_remedy() -> None:
@@ -191,7 +191,7 @@ def test_the_doctor_names_schedules_that_nobody_submits_and_those_that_code_does
     assert "1 schedule is due and not submitted, nightly of App shop since 2027-03-01 11:58:59Z" in found(late)[0][1]
     assert found(hourly(look_at=later(NOW, -59)))[0][0] == "fine"
     ((level, says),) = found(hourly(undeclared_at=NOW))
-    assert (level, says) == ("information", "1 schedule is no longer declared by code; it goes on: nightly")
+    assert (level, says) == ("information", "1 schedule is no longer declared by code; it continues: nightly")
 
 
 def test_the_doctor_tells_of_a_store_whose_clock_is_not_that_of_the_machine() -> None:

@@ -18,7 +18,7 @@ from arriero.model import StepRow, later
 from arriero.model.failures import CapturedError, Frame
 from arriero.model.processes import ProcessAbout
 
-TRACE = (CapturedError("the event loop stood still", (Frame("shop/steps.py", 12, "charge", "time.sleep(5)"),)),)
+TRACE = (CapturedError("the event loop was blocked", (Frame("shop/steps.py", 12, "charge", "time.sleep(5)"),)),)
 WITHIN = 30.0  # of core_rows' policy
 
 
@@ -49,7 +49,7 @@ def test_a_short_one_in_the_middle_and_one_before_or_after_are_not() -> None:
 def test_the_failure_says_how_long_where_by_what_and_the_remedy() -> None:
     failure = build_expiry_failure(attempt(), still(1, 31))
     assert failure.message == (
-        "no answer within its 30 s; the event loop of its process stood still for 31 s meanwhile, at shop/steps.py:12, in"
+        "no answer within its 30 s; the event loop of its process was blocked for 31 s meanwhile, at shop/steps.py:12, in"
         " charge: `time.sleep(5)` (step charge of task t-1): make the step a plain function (def), or await"
         " asyncio.to_thread(...)"
     )
@@ -58,8 +58,8 @@ def test_the_failure_says_how_long_where_by_what_and_the_remedy() -> None:
 
 def test_where_nothing_is_known_of_what_ran_nothing_is_said_of_it() -> None:
     unknown = Standstill(NOW, later(NOW, 31))
-    assert "stood still for 31 s meanwhile: make" in build_expiry_failure(attempt(), unknown).message
-    assert format_ended_line(unknown) == "the event loop goes on; it stood still for 31 s"
+    assert "was blocked for 31 s meanwhile: make" in build_expiry_failure(attempt(), unknown).message
+    assert format_ended_line(unknown) == "the event loop is running again after being blocked for 31 s"
 
 
 def test_workflow_code_has_another_remedy() -> None:

@@ -58,7 +58,7 @@ EVENTS: dict[str, tuple[Event, str]] = {
     "task.lost": ({"lost_count": 2, "process": 7}, "process 7 was lost while it worked on this task: loss 2"),
     "step.attempts_returned": (
         {"step": 1, "count": 2, "failure_count": 0},
-        "2 failed attempts of the outage are not counted any more",
+        "2 failed attempts of the outage are no longer counted",
     ),
     "task.terminal": (
         {"state": "held", "fence": 5077, "failure": TASK_FAILURE},
@@ -96,7 +96,7 @@ EVENTS: dict[str, tuple[Event, str]] = {
     ),
     "status.published": (
         {"number": 3, "kind": "completed", "queue": "web-1"},
-        "its submitter is told: completed (message 3, reply queue web-1)",
+        "its submitter is notified: completed (message 3, reply queue web-1)",
     ),
     "step.opened": (OPENED[1], "step ship[box-9] is asked for (Agent stock), a pivot"),
     "step.reopened": (
@@ -107,7 +107,7 @@ EVENTS: dict[str, tuple[Event, str]] = {
     "step.edited": ({"step": 1, "arguments": NOISE, "idempotency_key": NOISE}, "step charge gets other arguments"),
     "step.answered": (
         {"step": 1, "fence": 5077, "happened": True, "number": 5078, "result": NOISE},
-        "step charge is done, says a person",
+        "step charge is done, says an operator",
     ),
     "step.dispatched": (
         {"step": 1, "attempt": 2, "fence": 5077, "complete_by": LATER, "process": 7, "key": NOISE},
@@ -175,13 +175,13 @@ EVENTS: dict[str, tuple[Event, str]] = {
     ),
     "convoy.closed": (
         {"convoy": 5077, "number": 5078, "turn": "set_aside", "fence": 5079, "why": "skip"},
-        "it is set aside: its convoy goes on without it",
+        "it is set aside: its convoy continues without it",
     ),
     "convoy.stopped": (
         {"convoy": 5077, "number": 5078, "fence": 5079, "rank": 12, "expected": 13, "parked": True},
-        "its convoy stands still on it and is parked",
+        "its convoy is blocked on it and is parked",
     ),
-    "convoy.mended": ({"convoy": 5077, "number": 5078, "fence": 5079}, "its convoy goes on with it"),
+    "convoy.mended": ({"convoy": 5077, "number": 5078, "fence": 5079}, "its convoy continues with it"),
     "convoy.returned": (
         {"convoy": 5077, "number": 5078, "rank": 12, "fence": 5079, "place_lost": True},
         "it waits for its turn in the convoy again: others have gone before it, its place is lost",

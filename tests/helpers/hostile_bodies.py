@@ -74,7 +74,7 @@ DEEP = ("nested more than 100 levels deep",)
 SIZE = ("1,000,001 bytes; the limit is 1,000,000", "1000001 bytes; the limit is 1000000")
 BEYOND = ("holds inf", "holds -inf", "out of range")
 TOO_LONG = ("Exceeds the limit", "out of range", "4301 characters")
-NO_TEXT = ("lone surrogate", "is no JSON", "no JSON that can be recorded")
+NO_TEXT = ("lone surrogate", "is not JSON", "no JSON that can be recorded")
 
 BODIES: dict[str, Body] = {
     "fields in any order, with spaces": Body(

@@ -235,4 +235,4 @@ def test_a_lease_has_a_holder_in_two_of_its_five_states(state: str, holder: str)
 
 
 def test_a_lease_without_a_term_has_a_holder_nevertheless() -> None:
-    assert build_lease_view("orders", {}, "leased", "here").holder == "somebody who has written no term yet"
+    assert build_lease_view("orders", {}, "leased", "here").holder == "a contender that has written no term yet"

@@ -92,7 +92,7 @@ async def test_a_broken_lease_guards_nothing_even_before_another_one_leads(
     term = await elect(app, lease)
     await lease.break_lease("ops", "it hangs")
     async with await psycopg.AsyncConnection.connect(url) as connection:
-        with pytest.raises(LeadershipLost, match="term 1 is past, or a person broke the lease"):
+        with pytest.raises(LeadershipLost, match="term 1 is past, or an operator broke the lease"):
             await guarded(connection, term)
 
 

@@ -458,9 +458,9 @@ async def test_a_text_that_cannot_be_kept_is_refused_as_bad_input_and_never_repe
 @pytest.mark.parametrize(
     "parameter, told",
     [
-        ("schema=Bad-Name", "is no name for a schema; use up to 48 small letters, digits and underscores"),
-        ("schema=", "is no name for a schema"),
-        ("schema=pg%22%3BDROP", "is no name for a schema"),
+        ("schema=Bad-Name", "is not a name for a schema; use up to 48 small letters, digits and underscores"),
+        ("schema=", "is not a name for a schema"),
+        ("schema=pg%22%3BDROP", "is not a name for a schema"),
         ("listen=maybe", "listen='maybe' is neither on nor off"),
         ("prepare=1", "prepare='1' is neither on nor off"),
         ("no_such_thing=1", 'invalid URI query parameter: "no_such_thing"'),

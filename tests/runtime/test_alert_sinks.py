@@ -502,7 +502,7 @@ class TestTheLog:
         await told_to(LogSink(), store, ports)
         opened, closed = [record for record in caplog.records if record.name == "arriero.alerts"]
         assert (opened.levelno, closed.levelno) == (logging.WARNING, logging.INFO)
-        assert "task order-1 of orders needs a person: card declined" in opened.getMessage()
+        assert "task order-1 of orders needs an operator: card declined" in opened.getMessage()
         assert "needs nobody any more" in closed.getMessage()
 
 

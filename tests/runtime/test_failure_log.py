@@ -91,7 +91,7 @@ async def test_a_compensation_that_fails_is_told(lines: list[str]) -> None:
     await failed(undone())
     (line,) = lines
     assert line.startswith("the undo of reserve of task t: attempt 1 failed: permanent: cannot be freed [kept]")
-    assert line.endswith("; not tried again: the undo needs a person")
+    assert line.endswith("; not tried again: the undo needs an operator")
 
 
 async def test_a_task_that_is_held_by_a_bug_is_told_with_its_traceback(lines: list[str]) -> None:
@@ -145,4 +145,4 @@ async def test_a_line_that_cannot_be_made_costs_no_task(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(failure_log, "describe_failed_attempt", broken)
     await failed(charge())
-    assert set(lines) == {"what failed of task t could not be told"}
+    assert set(lines) == {"the failure of task t could not be logged"}

@@ -71,7 +71,7 @@ def test_a_standstill_is_told_once_and_once_when_it_is_over() -> None:
     bench.look()
     bench.look(20.0)
     (line,) = bench.lines
-    assert line.startswith("the event loop has stood still for 1.")
+    assert line.startswith("the event loop has been blocked for 1.")
     assert "test_loop_watch.py" in line
     assert "(step charge of task t-1)" in line
     assert "make the step a plain function (def), or await asyncio.to_thread(...)" in line
@@ -79,7 +79,7 @@ def test_a_standstill_is_told_once_and_once_when_it_is_over() -> None:
     bench.look()
     bench.answer()
     assert len(bench.lines) == 2
-    assert bench.lines[1].startswith("the event loop goes on; it stood still for 20 s, at ")
+    assert bench.lines[1].startswith("the event loop is running again after being blocked for 20 s, at ")
     bench.look()
     bench.look(20.0)
     assert len(bench.lines) == 3
@@ -157,12 +157,12 @@ async def test_a_blocking_call_in_an_async_step_is_named_in_the_log_and_in_the_f
             task = await app.submit(blocks(), task_id="t")
             with pytest.raises(TaskFailed) as failed:
                 await within(task.result())
-    assert "no answer within its 0.4 s; the event loop of its process stood still for " in failed.value.reason
+    assert "no answer within its 0.4 s; the event loop of its process was blocked for " in failed.value.reason
     assert "in blocks: `told.wait(20)` (step blocks of task t): make the step a plain function" in failed.value.reason
     about = [message for message in caplog.messages if message.startswith("the event loop")]
     assert len(about) == 2
     assert "(step blocks of task t)" in about[0]
-    assert "goes on; it stood still for " in about[1]
+    assert "is running again after being blocked for " in about[1]
 
 
 async def test_workflow_code_that_blocks_is_named(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
@@ -184,8 +184,8 @@ async def test_workflow_code_that_blocks_is_named(machine: Machine, caplog: pyte
         async with app.running():
             task = await app.submit(blocks(), task_id="t")
             assert await within(task.result())
-    await until(lambda: any("goes on" in message for message in caplog.messages))
-    about = [message for message in caplog.messages if message.startswith("the event loop has stood still")]
+    await until(lambda: any("is running again" in message for message in caplog.messages))
+    about = [message for message in caplog.messages if message.startswith("the event loop has been blocked")]
     assert "(the code of workflow blocks, task t)" in about[0]
     assert about[0].endswith("move what takes long into a step that is a plain function (def)")
 
@@ -227,6 +227,6 @@ async def test_a_supervisor_elsewhere_learns_from_the_process_s_row_that_its_loo
         with pytest.raises(TaskFailed) as failed:
             await within(task.result())
         gate.set()
-    assert "the event loop of its process stood still for " in failed.value.reason
+    assert "the event loop of its process was blocked for " in failed.value.reason
     assert "at shop/steps.py:12, in waits: `time.sleep(5)`" in failed.value.reason
     await machine.check()

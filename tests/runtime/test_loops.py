@@ -60,7 +60,7 @@ def test_a_guard_names_its_loop_tells_seldom_and_lets_cancellation_pass(caplog: 
             raise error
         assert guard.failed
     assert caplog.messages == [
-        "the loop poll goes on after an unexpected error in one turn of it: MemoryError()",
+        "the loop poll continues after an unexpected error in one turn of it: MemoryError()",
         "nobody answers: away",
     ]
     with guard:

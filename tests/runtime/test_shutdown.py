@@ -225,7 +225,7 @@ async def test_whoever_waits_for_a_result_while_the_app_closes_is_told_so(machin
         task = await app.submit(road.journey())
         waits = asyncio.create_task(task.result())
         await until(lambda: app.session.waiting.is_awaited())
-    with pytest.raises(InvalidInput, match="the App was closed while a result was waited for; the task goes on"):
+    with pytest.raises(InvalidInput, match="the App was closed while a result was waited for; the task continues"):
         await within(waits)
 
 
@@ -328,7 +328,7 @@ async def test_leaving_waits_for_a_step_that_swallows_its_cancellation_only_so_l
         await until(lambda: mule.began == 1)
     (left,) = [record for record in caplog.records if "left behind" in record.message]
     assert left.levelno == logging.ERROR
-    assert left.message.startswith("attempt 1 of step stay of task t goes on 0.05 s after it was cancelled")
+    assert left.message.startswith("attempt 1 of step stay of task t continues 0.05 s after it was cancelled")
     assert mule.swallowed == 1
     assert [event["process"] for event in await machine.events("process.retired")] == [1]  # its time was over
     mule.let_go.set()

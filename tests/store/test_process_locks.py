@@ -149,7 +149,7 @@ async def test_no_path_is_made_of_the_name_that_a_row_says(
     number = await store.register(name, 3.0)
     assert await store.retire(number, by="me", known_dead=True)
     assert all(file.exists() for file in kept)
-    with pytest.raises(InvalidInput, match="is no name for a process start"):
+    with pytest.raises(InvalidInput, match="is not a name for a process start"):
         store.announce(name)
 
 

@@ -102,7 +102,7 @@ async def test_a_task_that_somebody_still_needs_is_kept_and_the_reason_named(wor
     await world.advance(loaded.task, ending=Hold(FAILED))
     for alert in await world.store.take_alerts(10, 5.0):
         await world.store.settle_alert(alert.no, alert.attempts, ("log",), None, "")
-    assert "its convoy stands still on it" in await kept(world, "task", "stopped")
+    assert "its convoy is blocked on it" in await kept(world, "task", "stopped")
     assert "task 'behind' is pending" in await kept(world, "task", "behind")
     assert await purge(world, "task", "held") == DONE
 

@@ -224,7 +224,7 @@ async def test_a_task_that_nothing_can_move_is_told() -> None:
     async with testing.running(app) as world:
         world.app.session.node.session.agents.stop_taking()  # as if no process hosted the Agent
         task = await world.app.submit(lost())
-        with pytest.raises(ArrieroError, match=r"stands still.*step ask of Agent elsewhere"):
+        with pytest.raises(ArrieroError, match=r"is blocked.*step ask of Agent elsewhere"):
             await task.result()
     assert not event.is_set()
 

@@ -169,7 +169,7 @@ def _format_next_call(view: AgentView) -> str:
         ended, under_way, wave = view.canaries
         return f"a wave of {wave}: {ended} ended, {under_way} under way"
     if view.next_call_at is None:
-        return "none until a person closes it"
+        return "none until an operator closes it"
     return f"one canary from {format_time(view.next_call_at)} on"
 
 
@@ -177,7 +177,7 @@ def list_commands(view: AgentView, store: str | None) -> list[tuple[str, str]]:
     """List the commands that would change something, as they are typed, each with what it does."""
     found: list[tuple[AgentVerb, str]] = []
     if view.state != "closed":
-        found.append((AgentVerb.CLOSE, "make calls as always at once, because the service is well"))
+        found.append((AgentVerb.CLOSE, "resume calls now, because the service is healthy"))
     if view.paused_at is not None:
         found.append((AgentVerb.RESUME, "take requests again"))
     if view.state == "closed" and view.paused_at is None:

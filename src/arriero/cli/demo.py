@@ -23,7 +23,7 @@ def parse_outage(text: str) -> tuple[str, float]:
     agent, colon, duration = text.partition(":")
     if not agent or not colon:
         raise click.BadParameter(
-            f"{text!r} is no outage; write an Agent, a colon and how long it is down, like payments:20s"
+            f"{text!r} is not an outage; write an Agent, a colon and how long it is down, like payments:20s"
         )
     seconds = parse_duration(duration)
     if seconds == 0:

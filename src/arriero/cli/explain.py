@@ -136,7 +136,7 @@ def _print_results(loaded: Loaded) -> None:
 def _print_acts(acts: Sequence[PersonAct], now: Instant) -> None:
     if not acts:
         return
-    click.echo("\nwhat people did:")
+    click.echo("\nwhat operators did:")
     for act in acts[-ACTS_SHOWN_MAX:]:
         changed = f", and it went from {act.before} to {act.after}" if act.before != act.after else ""
         _print_sentence(

@@ -112,7 +112,7 @@ def _choose_command(view: LeaseView, url: str | None) -> tuple[str, str]:
     """Choose the command that an operator may need next."""
     where = "" if url is None or "@" in url else f" --lease {shell_word(url)}"
     if view.broken_by:
-        why, option = "let another one lead now, if its holder is surely dead", " --at-once"
+        why, option = "let another one lead now, if its holder is known to be dead", " --at-once"
     else:
         why, option = "take it away, if its holder hangs", ""
     return f"arriero lease break {shell_word(view.name)}{option} --reason TEXT{where}", why

@@ -178,7 +178,7 @@ def _load_splitter(target: str) -> Splitter:
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise InvalidInput(f"there is no {target}" if found is None else f"{target} is no function")
+        raise InvalidInput(f"there is no {target}" if found is None else f"{target} is not a function")
     splitter: Splitter = found
     return splitter
 
@@ -282,9 +282,9 @@ def _print_ledger(view: LedgerView, *, as_json: bool) -> None:
 
 def _describe_state(view: LedgerView) -> str:
     return {
-        "writing": ": nothing of it is visible; submit it again to go on, or discard it",
+        "writing": ": nothing of it is visible; submit it again to continue, or discard it",
         "discarding": ": nothing of it is visible; the Supervisors' leader removes the rest",
-        "opened": f": {view.let_go:,} of its tasks are let go; the Supervisors' leader goes on",
+        "opened": f": {view.let_go:,} of its tasks are let go; the Supervisors' leader continues",
     }.get(view.state, "")
 
 

@@ -241,7 +241,7 @@ def parse_instant(text: str) -> datetime:
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no instant; write it like 2026-11-24T03:00+01:00") from None
+        raise click.BadParameter(f"{text!r} is not an instant; write it like 2026-11-24T03:00+01:00") from None
     if when.tzinfo is None:
         raise click.BadParameter(
             f"{text!r} names no time zone; write it like 2026-11-24T03:00+01:00, or with a Z for UTC"

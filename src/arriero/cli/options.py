@@ -22,7 +22,7 @@ def find_login_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError) as error:
-        raise InvalidInput("the system does not tell who you are; say it with --by NAME") from error
+        raise InvalidInput("the system does not know who you are; say it with --by NAME") from error
 
 
 def count_tasks(count: int) -> str:
@@ -96,7 +96,7 @@ def parse_duration(text: str) -> float:
     """
     found = _match_duration(text.strip())
     if found is None:
-        raise click.BadParameter(f"{text!r} is no duration; write seconds, or a unit too, like 90, 15m, 2h or 3d")
+        raise click.BadParameter(f"{text!r} is not a duration; write seconds, or a unit too, like 90, 15m, 2h or 3d")
     number, unit = found.groups()
     try:
         return seconds(float(number) * UNITS[unit], f"{text!r}")
@@ -177,7 +177,7 @@ def read_option(given: str, option: str) -> str:
     try:
         return sys.stdin.buffer.read().decode()  # JSON is UTF-8, whatever the language of the terminal is
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{option} is no JSON: byte {error.start} of standard input is not UTF-8") from error
+        raise InvalidInput(f"{option} is not JSON: byte {error.start} of standard input is not UTF-8") from error
 
 
 def format_refusal(refused: VerbRefused) -> str:

@@ -34,7 +34,7 @@ BATCH = 200  # tasks removed in one transaction: others write in between
 PAGE = 500
 EMPTY_TRIES = 20  # a file's log is emptied once nobody reads an older state; between them
 EMPTY_PAUSE_SECONDS = 0.25
-STILL_IN_LOG = "note: somebody reads an older state of the file, so its -wal may still hold what was removed; run the same again later"
+STILL_IN_LOG = "note: a process reads an older state of the file, so its -wal may still hold what was removed; run the same again later"
 
 
 class PurgeOutput(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -221,7 +221,7 @@ def _purge_one(
     shown = one_line(f"{what} {name}" if what == "task" else f"{what} {name} with {count_tasks(count)}")
     removed: int | msgspec.UnsetType = msgspec.UNSET
     if not dry_run:
-        confirm(f"remove {shown} for good", yes=yes)
+        confirm(f"remove {shown} permanently", yes=yes)
         removed = asyncio.run(_remove_named(store, what, name, keep, batch))
     if as_json:
         print_json(PurgeNamedOutput(what, name, removed, count if dry_run else msgspec.UNSET))
@@ -252,7 +252,7 @@ async def _remove_named(store: str | None, what: Named, name: str, keep: float, 
 
 def _format_question(which: Purge, count: int | None) -> str:
     many = "tasks" if count is None else f"at most {count_tasks(count)}"
-    return f"remove {many} for good ({_describe_purge(which)})"
+    return f"remove {many} permanently ({_describe_purge(which)})"
 
 
 def _describe_purge(which: Purge) -> str:

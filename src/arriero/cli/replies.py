@@ -46,7 +46,7 @@ def replies(queue: str, follow: bool, peek: bool, limit: int | None, store: str 
     """
     codec.check_id(queue, "reply queue")
     if peek and follow:
-        raise InvalidInput("--peek and --follow exclude each other: a queue goes on only by acknowledging; give one")
+        raise InvalidInput("--peek and --follow exclude each other: a queue advances only by acknowledging; give one")
     ask = QueueRequest(queue=queue, follow=follow, limit=limit, as_json=as_json)
     asyncio.run(_print_unacknowledged(ask, store) if peek else _print_and_acknowledge(ask, store))
 

@@ -210,10 +210,10 @@ async def serve_until_signal(
             name = await _wait_for_end(stop, service.wait_until_ended)
             notifier.tell_stopping()
             print_line(
-                f"draining after {name}: nothing new is taken, attempts and requests under way end; another signal exits at once"
+                f"draining after {name}: nothing new is taken, running attempts and requests end; another signal exits immediately"
             )
             service.begin_to_stop()
-    print_line("drained: nothing is held here any more")
+    print_line("drained: nothing is held here any longer")
     exit_soon()
 
 
@@ -293,7 +293,9 @@ async def run_until_signal(
         notifier.tell_ready(said)
         name = await stop.wait()
         notifier.tell_stopping()
-        print_line(f"draining after {name}: nothing new is taken, attempts under way end; another signal exits at once")
+        print_line(
+            f"draining after {name}: nothing new is taken, running attempts end; another signal exits immediately"
+        )
     feeding.cancel()
-    print_line("drained: nothing is held here any more")
+    print_line("drained: nothing is held here any longer")
     exit_soon()

@@ -63,7 +63,7 @@ for _verb in schedules.VERBS:
 def _find_trouble(view: ScheduleView) -> str:
     if view.problem:
         return truncate(view.problem)
-    return "its code does not declare it any more" if view.undeclared_since is not None else ""
+    return "its code no longer declares it" if view.undeclared_since is not None else ""
 
 
 @schedule.command("show", short_help="Show one schedule: its next run and why, its last run, and what is wrong.")
@@ -134,7 +134,7 @@ def _format_pause(view: ScheduleView) -> str:
 
 def _format_undeclared(view: ScheduleView) -> str:
     since = format_time(view.undeclared_since)
-    return f"since {since} the newest process of its App does not declare it; it goes on until somebody removes it"
+    return f"since {since} the newest process of its App does not declare it; it continues until an operator removes it"
 
 
 def _list_commands(row: ScheduleRow, view: ScheduleView) -> list[tuple[str, str]]:

@@ -65,7 +65,9 @@ def load_app(target: str) -> App:
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, App):
-        what = f"there is no {target}" if found is None else f"{target} is no App, its type is {type(found).__name__}"
+        what = (
+            f"there is no {target}" if found is None else f"{target} is not an App, its type is {type(found).__name__}"
+        )
         raise InvalidInput(f"{what}; Apps in {module_name}: {_list_apps(module)}")
     return found
 

@@ -131,21 +131,21 @@ def _list_done(view: SupervisionView) -> Iterator[str]:
     if view.tasks_undone:
         yield f"{_count(view.tasks_undone, 'task')} reached a limit: the undo has begun"
     if view.tasks_held:
-        yield f"{_count(view.tasks_held, 'task')} reached a limit and wait for a person"
+        yield f"{_count(view.tasks_held, 'task')} reached a limit and wait for an operator"
     if view.ledgers:
         yield f"{_count(view.ledgers, 'part')} of ledgers opened or removed"
     if view.statuses_dropped:
         yield f"{_count(view.statuses_dropped, 'status', 'statuses')} dropped that nobody acknowledged"
     if view.convoys_mended:
-        yield f"{_count(view.convoys_mended, 'convoy')} mended that stood still"
+        yield f"{_count(view.convoys_mended, 'convoy')} repaired that were blocked"
     if view.runs_submitted:
         yield f"{_count(view.runs_submitted, 'run')} of schedules submitted"
     if view.tasks_readable:
         yield f"{_count(view.tasks_readable, 'task')} can be read again"
     if view.alerts_told:
-        yield f"{_count(view.alerts_told, 'alert')} told"
+        yield f"{_count(view.alerts_told, 'alert')} delivered"
     if view.alerts_failed:
-        yield f"{_count(view.alerts_failed, 'alert')} could not be told and will be repeated; the log above says why"
+        yield f"{_count(view.alerts_failed, 'alert')} could not be delivered and will be repeated; the log above says why"
     if view.upkeep_failed:
         yield "a part of the upkeep failed; the log above says why"
 

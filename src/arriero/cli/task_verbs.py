@@ -267,7 +267,7 @@ def _print_what_waits(request: TaskVerbRequest, done: ManyDone) -> None:
         return
     staying = done.held.intersection(done.acted.done) if request.verb is Verb.ANSWER else ()
     if staying:
-        print_note(f"note: {count_tasks(len(staying))} held until `arriero task resubmit` goes on from there")
+        print_note(f"note: {count_tasks(len(staying))} held until `arriero task resubmit` continues from there")
     print_nobody_runs(done.nobody)
 
 

@@ -227,7 +227,7 @@ class Convoy:
         """
         loaded = await self._load()
         if seen is not None and str(seen) not in (what := _list_obstacles(loaded)):
-            said = f"convoy {self.key!r} stands still on {' or '.join(what) or 'nothing'}, not on {str(seen)!r}"
+            said = f"convoy {self.key!r} is blocked on {' or '.join(what) or 'nothing'}, not on {str(seen)!r}"
             raise VerbRefused(f"{said}: look at it again", verb=ConvoyVerb.SKIP, state=loaded.convoy.shown, allowed=())
         return await self._operate(ConvoyVerb.SKIP, loaded, by, reason)
 

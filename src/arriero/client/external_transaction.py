@@ -111,7 +111,7 @@ def connect(store: str) -> "sqlite3.Connection":
 
     opened = open_store(store)
     if not isinstance(opened, SqliteStore):
-        raise InvalidInput(f"arriero.connect: {store!r} is no file; use sqlite:///PATH")
+        raise InvalidInput(f"arriero.connect: {store!r} is not a file; use sqlite:///PATH")
     return connect_for_callers(opened.path)
 
 

@@ -78,6 +78,6 @@ def _find_store(connection: object, leadership: Leadership) -> StateStore:
 def _refuse_past(found: LeaseTerm | None, leadership: Leadership) -> None:
     if found is None:
         raise LeadershipLost(
-            f"lease {leadership.name!r}: term {leadership.term} is past, or a person broke the lease; roll back, and stop"
+            f"lease {leadership.name!r}: term {leadership.term} is past, or an operator broke the lease; roll back, and stop"
             " to act as the leader"
         )

@@ -40,8 +40,8 @@ from .session import Session
 
 _REFUSALS = {
     "duplicate": ("report-duplicate", "the attempt is reported already: its first report counts"),
-    "late": ("report-expired", "the deadline has passed; a result is kept for people, and changes nothing"),
-    "unknown": ("report-ended", "the task or its step is not there any more"),
+    "late": ("report-expired", "the deadline has passed; a result is kept for operators, and changes nothing"),
+    "unknown": ("report-ended", "the task or its step no longer exists"),
     "unanswered": ("report-unanswered", "nobody knows yet if it is kept: send it again"),
 }
 _STALE = ("report-stale", "the attempt is over: it was recovered, released, or taken by another program")
@@ -332,7 +332,7 @@ class RemoteAgents:
         self._check_app(capability.app if step is None else step.app or capability.app)
         definition = None if step is None else self._find_agent(agent).steps.get(step.name)
         if step is None or definition is None:
-            self._refuse("report-ended", "the task or its step is not there any more")
+            self._refuse("report-ended", "the task or its step no longer exists")
         refuse_unreadable(step)
         return StoredAttempt(hosts, self._session, capability, step, definition)
 

@@ -246,5 +246,5 @@ def describe_misfit(code: Code, declaration: ScheduleDeclaration) -> str:
             text = bytes(read_one_step(text).arguments).decode()
         definition.signature.arguments(text)
     except (InvalidInput, ValueError) as error:
-        return f"its arguments do not fit {declaration.workflow!r} any more: {error}"
+        return f"its arguments no longer fit {declaration.workflow!r}: {error}"
     return ""

@@ -209,7 +209,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
 # --- what it waits for
 def describe_release_wait(faults: Iterable[Fault]) -> str:
     """Describe the wait of a task with columns that cannot be read."""
-    return f"a release that can read it, or a person who corrects it: {format_faults(faults)}"
+    return f"a release that can read it, or an operator who corrects it: {format_faults(faults)}"
 
 
 async def load_tasks_ahead(loaded: Loaded, store: "StateStore") -> TasksAhead | None:
@@ -231,7 +231,7 @@ def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None) -> str:
     if task.ended_at is not None:
         return ""
     if task.paused_at is not None:
-        return "a person who resumes it"
+        return "an operator who resumes it"
     starts = (task.not_before, *(step.not_before for step in loaded.life if step.state is StepState.PENDING))
     if task.snoozed_until is not None and task.snoozed_until in starts:
         return f"the end of its snooze at {as_datetime(task.snoozed_until).isoformat(timespec='seconds')}"

@@ -86,11 +86,11 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
     progress_seconds: Annotated[float, _seconds("node", "A holder that leaves news unseen so long loses the task.")] = (
         NODE.progress_seconds
     )
-    hang_seconds: Annotated[float, _seconds("node", "An event loop that stands still so long costs the lease.")] = (
+    hang_seconds: Annotated[float, _seconds("node", "An event loop that is blocked for this long loses the lease.")] = (
         NODE.hang_seconds
     )
     linger_seconds: Annotated[float, _seconds("node", "How long an idle task is kept in memory.")] = NODE.linger_seconds
-    tasks_max: Annotated[int, SettingInfo(COUNT, "Tasks that a process holds at once.", "node", "tasks")] = (
+    tasks_max: Annotated[int, SettingInfo(COUNT, "Tasks that a process holds at a time.", "node", "tasks")] = (
         NODE.tasks_max
     )
     batch_max: Annotated[int, SettingInfo(COUNT, "Rows in one claim, take or pass.", "node", "rows")] = NODE.batch_max
@@ -132,7 +132,9 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
 
     log_format: Annotated[
         str,
-        SettingInfo(LOG_FORMAT, "How a process that runs for long writes its log: lines for people, or JSON.", "log"),
+        SettingInfo(
+            LOG_FORMAT, "How a process that runs for long writes its log: lines for operators, or JSON.", "log"
+        ),
     ] = "text"
 
     alerts_log: Annotated[bool, SettingInfo(FLAG, "Write alerts to the log.", "alerts")] = True
@@ -265,7 +267,7 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
 def _describe_unknown_variable(variable: str, known: Iterable[str]) -> str:
     nearest = _find_nearest(variable.removeprefix(PREFIX), known)
     meant = "unset it" if nearest is None else f"did you mean {PREFIX}{nearest}?"
-    return f"{variable} is no setting and changes nothing; {meant}"
+    return f"{variable} is not a setting and changes nothing; {meant}"
 
 
 def find_file(folder: Path) -> Path | None:
@@ -280,7 +282,7 @@ def _current_folder() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError as error:
-        raise InvalidInput("the current folder is gone; change to one that is there") from error
+        raise InvalidInput("the current folder was removed; change to one that exists") from error
 
 
 # --- the places
@@ -334,9 +336,9 @@ def _parse_file(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise InvalidInput(f"{file}: it cannot be read: {error.strerror}; mend it, or take it away") from error
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file}: it is no TOML: byte {error.start} is not UTF-8; save it as UTF-8") from error
+        raise InvalidInput(f"{file}: it is not TOML: byte {error.start} is not UTF-8; save it as UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{file}: it is no TOML: {error}; correct it there") from error
+        raise InvalidInput(f"{file}: it is not TOML: {error}; correct it there") from error
 
 
 def _check_file_setting(file: Path, table: str, key: str, value: Any) -> FoundSetting:

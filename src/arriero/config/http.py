@@ -77,7 +77,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         _declare_setting(
             COUNT,
             "",
-            "Connections and requests at once. For one more, the connection that has waited longest for a request is closed.",
+            "Concurrent connections and requests. For one more, the connection that has waited longest for a request is closed.",
             "connections",
         ),
     ] = 500
@@ -86,7 +86,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         _declare_setting(
             COUNT,
             "",
-            "Requests of one token at once; half of connections_max at most. One more is answered with 429.",
+            "Concurrent requests of one token; half of connections_max at most. One more is answered with 429.",
             "requests",
         ),
     ] = 200

@@ -64,7 +64,9 @@ def _describe(table: str, key: Sequence[Any], other: DescribedRow) -> DescribedR
         case "lease", [lease] if lease == SUPERVISORS:
             return DescribedRow("the Supervisors' lease", "the next Supervisor writes it again", "")
         case "lease", [lease]:
-            remedy = f"arriero lease break {shell_word(lease)} --at-once --reason TEXT, once its holder is surely dead"
+            remedy = (
+                f"arriero lease break {shell_word(lease)} --at-once --reason TEXT, once its holder is known to be dead"
+            )
             return DescribedRow(f"lease {lease}", "it is not granted", remedy)
         case "convoy" | "convoy_tail", [number]:
             return DescribedRow(f"convoy number {number}", "its tasks and submissions wait", "correct that column")
@@ -192,7 +194,7 @@ def format_alert_line(alert: Alert) -> str:
         return _format_row_line(alert)
     if alert.count > 1:
         return _format_group_line(alert)
-    what = "needs a person" if alert.state == "open" else "needs nobody any more; it had waited for a person"
+    what = "needs an operator" if alert.state == "open" else "needs no operator any longer; it had waited for one"
     facts = [f"cause {alert.cause}"]
     facts += [f"step {alert.step}"] if alert.step else []
     facts += [f"code {alert.code}"] if alert.code else []
@@ -206,7 +208,7 @@ def format_alert_line(alert: Alert) -> str:
 def _format_group_line(alert: Alert) -> str:
     """Format the alert of several tasks that are held by one cause."""
     is_open = alert.state == "open"
-    what = "need a person" if is_open else "are not held any more; they had waited for a person"
+    what = "need an operator" if is_open else "are not held any longer; they had waited for an operator"
     facts = [f"cause {alert.cause}"]
     facts += [f"step {alert.step}"] if alert.step else []
     facts += [f"code {alert.code}"] if alert.code else []

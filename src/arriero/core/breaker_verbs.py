@@ -118,7 +118,7 @@ def operate_agent(command: OperateAgent, row: BreakerRow, now: Instant) -> Break
     match command.verb:
         case AgentVerb.OPEN:
             if row.state is BreakerState.OPEN and row.probe_at is None and not is_stand_in(row):
-                return _refuse(row, "is open already, until a person closes it")
+                return _refuse(row, "is open already, until an operator closes it")
             row = open_by_hand(row, now, by=command.by, reason=command.reason)
             event = BreakerOpened(
                 *name_breaker(row), reason=command.reason, failing_since=row.failing_since, by=command.by

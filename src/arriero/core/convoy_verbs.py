@@ -37,7 +37,7 @@ def operate_convoy(command: OperateConvoy, rows: Rows, now: Instant) -> ConvoyCh
     """Carry out a verb on the convoy as it stands, or refuse it and change nothing. Raises: core.convoys.Held."""
     convoy = rows.convoy(command.convoy_no)
     if command.fence is not None and command.fence != convoy.fence:
-        said = f"somebody or something else came first: convoy {convoy.key!r} is {convoy.shown} now; look at it again"
+        said = f"another process came first: convoy {convoy.key!r} is {convoy.shown} now; look at it again"
         return Refused(_build_refusal("came_first", said, convoy))
     if command.verb not in _OF_SCHEDULES and (kept := explain_kept_key(convoy.key)):
         said = f"{kept}: pause, resume or run the schedule instead (arriero schedule)"
@@ -105,7 +105,7 @@ class _ConvoyOperation:
         task = None if number is None else self.convoy_writer.rows.member(number)
         if task is None:
             raise _ConvoyVerbRefused(
-                f"convoy {self.convoy_writer.convoy.key!r}: the task it stands still on is not there any more"
+                f"convoy {self.convoy_writer.convoy.key!r}: the task it is blocked on no longer exists"
             )
         return task
 
@@ -138,10 +138,10 @@ class _ConvoyOperation:
         convoy = self.convoy_writer.convoy
         self.convoy_writer.tail = self.convoy_writer.rows.seal(convoy.convoy_no)
         if self.convoy_writer.tail is None:
-            raise _ConvoyVerbRefused(f"convoy {convoy.key!r}: somebody is just adding to it; ask again")
+            raise _ConvoyVerbRefused(f"convoy {convoy.key!r}: a task is being added to it; ask again")
         task = self.convoy_writer.rows.next_waiting(convoy.convoy_no, (convoy.from_rank, 0))
         if task is None or task.sequence is None or task.sequence <= convoy.expected:
-            raise _ConvoyVerbRefused(f"convoy {convoy.key!r}: nothing is missing any more; look at it again")
+            raise _ConvoyVerbRefused(f"convoy {convoy.key!r}: nothing is missing any longer; look at it again")
         self.convoy_writer.tail = replace(self.convoy_writer.tail, asks=False)
         self.convoy_writer.skip_gap(task, "person")
         if convoy.parked_at is None:

@@ -91,7 +91,7 @@ def explain_kept_task(
     if task.state in TASK_OPEN:
         return f"{said} is {task.state}: wait for its end, or cancel it (arriero task cancel)"
     if task.turn is Turn.OPEN:
-        return f"{said} is held, and its convoy stands still on it: resubmit it, or skip it (arriero convoy skip)"
+        return f"{said} is held, and its convoy is blocked on it: resubmit it, or skip it (arriero convoy skip)"
     if task.turn is Turn.WAITING:
         return f"{said} is {task.state} and waits for its turn in its convoy"
     if task.open_count:
@@ -103,7 +103,7 @@ def explain_kept_task(
     if unread is not None:
         return f"{said}: nobody has acknowledged its messages in the reply queue {unread!r}; read them"
     if is_untold:
-        return f"{said}: somebody is still to be told of an alert of it; let a process with its sinks run"
+        return f"{said}: an alert of it is not delivered yet; let a process with its sinks run"
     return None
 
 

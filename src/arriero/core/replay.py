@@ -172,7 +172,7 @@ class Execution:
         if self._main.done():
             self._stop(self._judge(self._main, new))
         elif all(map(asyncio.Future.done, self._waiting.values())):
-            reason = "workflow code waits for something that is no step: nothing can wake it"
+            reason = "workflow code waits for something that is not a step: nothing can wake it"
             self._stop(Raised(TaskFailure("bug", reason, code="stuck")))
         return self._deliver_set_aside(new) if self._aside else new
 

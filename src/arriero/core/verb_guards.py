@@ -41,7 +41,7 @@ def _explain_compensate_refusal(task: TaskRow, life: Life) -> str:
     if task.state is TaskState.HELD and task.undoing:
         stuck = "" if may_undo_go_on(task, life) else ", ".join(step.label for step in list_stuck_steps(life))
         first = f"answer {stuck} first, which may have happened and has no compensation; then " if stuck else ""
-        return f"task {task.task_id!r}: its undo has begun and failed; {first}resubmit goes on with it"
+        return f"task {task.task_id!r}: its undo has begun and failed; {first}resubmit continues it"
     pivot = find_pivot(life)
     if pivot is None:
         return ""

@@ -48,7 +48,7 @@ class Concurrent(Limit):
         super().__init__(policy, key)
 
     def __repr__(self) -> str:
-        return f"<{self.policy.name}: {self.policy.most} at once>"
+        return f"<{self.policy.name}: {self.policy.most} at a time>"
 
 
 class Rate(Limit):
@@ -85,7 +85,7 @@ class Rate(Limit):
 def _check_most(most: Any, what: str) -> int:
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MOST_MAX:
         raise DefinitionError(
-            f"{what}: {most!r} is no limit; give a whole number from 1 to {MOST_MAX:,}. To let nothing through for a while, "
+            f"{what}: {most!r} is not a limit; give a whole number from 1 to {MOST_MAX:,}. To let nothing through for a while, "
             "use `arriero agent pause`"
         )
     return most
@@ -106,7 +106,7 @@ def check_limits(agent: str, limits: Sequence[Limit]) -> tuple[Limit, ...]:
     names: set[str] = set()
     for limit in limits:
         if not isinstance(limit, Limit):
-            raise DefinitionError(f"Agent {agent}: {limit!r} is no limit; use Concurrent(...) or Rate(...)")
+            raise DefinitionError(f"Agent {agent}: {limit!r} is not a limit; use Concurrent(...) or Rate(...)")
         if limit.policy.name in names:
             raise DefinitionError(
                 f"Agent {agent} has two limits with the name {limit.policy.name!r}; give one of them another name="

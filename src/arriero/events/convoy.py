@@ -67,7 +67,7 @@ class ConvoyClosed(NumberedEvent, frozen=True, tag="convoy.closed"):
     def describe(self, names: HistoryNames) -> str:
         if self.turn == "ended":
             return "its turn in the convoy is over"
-        return "it is set aside: its convoy goes on without it"
+        return "it is set aside: its convoy continues without it"
 
 
 class ConvoyStopped(NumberedEvent, frozen=True, tag="convoy.stopped"):
@@ -79,7 +79,7 @@ class ConvoyStopped(NumberedEvent, frozen=True, tag="convoy.stopped"):
     parked: bool
 
     def describe(self, names: HistoryNames) -> str:
-        return f"its convoy stands still on it{' and is parked' if self.parked else ''}"
+        return f"its convoy is blocked on it{' and is parked' if self.parked else ''}"
 
 
 class ConvoyMended(NumberedEvent, frozen=True, tag="convoy.mended"):
@@ -88,7 +88,7 @@ class ConvoyMended(NumberedEvent, frozen=True, tag="convoy.mended"):
     fence: int
 
     def describe(self, names: HistoryNames) -> str:
-        return "its convoy goes on with it"
+        return "its convoy continues with it"
 
 
 class ConvoyReturned(NumberedEvent, frozen=True, tag="convoy.returned"):

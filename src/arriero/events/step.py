@@ -10,14 +10,14 @@ from .base import Hash, HistoryEvent, HistoryNames
 _REFUSED_REPORTS = {
     "late": "it came after the attempt's time was over",
     "stale": "it is of an attempt that no longer counts",
-    "duplicate": "no attempt was under way any more",
+    "duplicate": "no attempt was running any longer",
     "unknown": "there is no such step",
     "malformed": "it could not be read",
 }
 _DECISIONS = {
     "retry": "tried again not before {at}",
     "cool_off": "its round of attempts is spent, tried again after a cool-off, not before {at}",
-    "error": "not tried again, for the task is being undone or needs a person",
+    "error": "not tried again, for the task is being undone or needs an operator",
 }
 
 
@@ -277,7 +277,7 @@ class StepAttemptsReturned(HistoryEvent, frozen=True, tag="step.attempts_returne
     def describe(self, names: HistoryNames) -> str:
         verb = "is" if self.count == 1 else "are"
         attempts = format_count(self.count, "failed attempt")
-        return f"{names.name_step(self.step)}: {attempts} of the outage {verb} not counted any more"
+        return f"{names.name_step(self.step)}: {attempts} of the outage {verb} no longer counted"
 
 
 class StepExpired(HistoryEvent, frozen=True, tag="step.expired"):
@@ -406,8 +406,8 @@ class StepAnswered(HistoryEvent, frozen=True, tag="step.answered"):
 
     def describe(self, names: HistoryNames) -> str:
         if self.happened:
-            return f"{names.name_step(self.step)} is done, says a person: its result was given by hand"
-        return f"{names.name_step(self.step)} did not happen, says a person: it is no longer in doubt"
+            return f"{names.name_step(self.step)} is done, says an operator: its result was given by hand"
+        return f"{names.name_step(self.step)} did not happen, says an operator: it is no longer in doubt"
 
 
 EventOfStep = (

@@ -223,7 +223,7 @@ class BreakerProbeEnded(_OfBreaker, frozen=True, kw_only=True, tag="breaker.prob
 
     def describe(self, names: HistoryNames) -> str:
         if self.failure is None:
-            return "the probe says that the service is well"
+            return "the probe says that the service is healthy"
         again = "" if self.probe_at is None else f"; again from {format_instant(self.probe_at)} on"
         return f"the probe failed: {self.failure}{again}"
 
@@ -235,7 +235,7 @@ class BreakerClosed(_OfBreaker, frozen=True, kw_only=True, tag="breaker.closed")
     reason: str = ""
 
     def describe(self, names: HistoryNames) -> str:
-        return f'{self.by} closed it: "{self.reason}"' if self.by else "it closed: the service is well again"
+        return f'{self.by} closed it: "{self.reason}"' if self.by else "it closed: the service is healthy again"
 
 
 class AgentPaused(_OfBreaker, frozen=True, kw_only=True, tag="agent.paused"):

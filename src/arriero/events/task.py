@@ -46,7 +46,7 @@ class TaskSubmitted(HistoryEvent, frozen=True, tag="task.submitted"):
         more = join_parts(
             f"not to start before {format_instant(self.not_before)}" if self.not_before > names.began_at else "",
             "" if limit is None else f"to be done by {format_instant(limit)}",
-            "" if queue is None else f"its submitter is told in the reply queue {queue}",
+            "" if queue is None else f"its submitter is notified in the reply queue {queue}",
         )
         of_app = f" of App {self.app!r}" if self.app else ""
         return f"submitted to workflow {self.workflow}{of_app} with priority {self.priority}{more}"
@@ -219,7 +219,7 @@ class StatusPublished(HistoryEvent, frozen=True, tag="status.published"):
     queue: str
 
     def describe(self, names: HistoryNames) -> str:
-        return f"its submitter is told: {self.kind} (message {self.number}, reply queue {self.queue})"
+        return f"its submitter is notified: {self.kind} (message {self.number}, reply queue {self.queue})"
 
 
 class AlertOpened(HistoryEvent, frozen=True, tag="alert.opened"):
@@ -228,7 +228,7 @@ class AlertOpened(HistoryEvent, frozen=True, tag="alert.opened"):
     cause: str
 
     def describe(self, names: HistoryNames) -> str:
-        return f"an alert is opened, to be told to people (cause: {self.cause})"
+        return f"an alert is opened (cause: {self.cause})"
 
 
 class AlertClosed(HistoryEvent, frozen=True, tag="alert.closed"):

@@ -202,9 +202,9 @@ def _format_outage(row: BreakerRow, now: Instant) -> str:
 
 def _format_next_call(row: BreakerRow, now: Instant) -> str:
     if row.state is BreakerState.HALF_OPEN:
-        return f"canaries find out if it is well again ({row.succeeded} answered, {row.granted} sent of a wave of {row.wave})"
+        return f"canaries find out if it is healthy again ({row.succeeded} answered, {row.granted} sent of a wave of {row.wave})"
     if row.probe_at is None:
-        return "no call is made until a person closes it"
+        return "no call is made until an operator closes it"
     if row.probe_at <= now:
         return "the next request that is taken is its canary"
     return f"the next canary goes {format_relative(row.probe_at, now)}"

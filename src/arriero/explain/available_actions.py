@@ -80,7 +80,7 @@ def _list_resubmit_actions(loaded: Loaded, now: Instant) -> list[AvailableAction
         ]
     if task.undoing:
         still_open = _list_open_compensations(loaded)
-        does = f"goes on with the undo: {', '.join(still_open)}" if still_open else "goes on with the undo"
+        does = f"continues the undo: {', '.join(still_open)}" if still_open else "continues the undo"
         return _single_action(Verb.RESUBMIT, does + _describe_turn_after(loaded), loaded, now)
     again = (
         f"does again: {', '.join(step.label for step in redo)}"

@@ -11,7 +11,7 @@ from ..text.escaping import shell_argument
 from ..text.format import format_count, format_instant, format_seconds
 
 RANGES_SHOWN_MAX = 5
-_GAP_EFFECTS = {"wait": "a person is told", "skip": "it is skipped", "park": "the key is parked"}
+_GAP_EFFECTS = {"wait": "an alert is opened", "skip": "it is skipped", "park": "the key is parked"}
 
 Ranges = Sequence[tuple[int, int]]
 
@@ -103,7 +103,9 @@ def describe_convoy_wait(convoy: ConvoyRow, first: TaskRow | None, waiting: int,
     if convoy.parked_at is None:
         return what
     release = format_convoy_command(ConvoyVerb.RELEASE, convoy.key)
-    says = f"its release by a person, {release}; parked since {format_instant(convoy.parked_at)} ({convoy.parked_why})"
+    says = (
+        f"its release by an operator, {release}; parked since {format_instant(convoy.parked_at)} ({convoy.parked_why})"
+    )
     is_told = first is not None and convoy.parked_why in (
         f"task {first.task_id} is held",
         f"task {first.task_id} is in error",  # as release 0.4 recorded it
@@ -172,7 +174,7 @@ def describe_turn_wait(task: TaskRow, convoy: ConvoyRow, ahead: TasksAhead | Non
     if convoy.parked_at is not None:
         says += f"; the convoy is parked ({convoy.parked_why}) until {format_convoy_command(ConvoyVerb.RELEASE, convoy.key)}"
     elif convoy.state is ConvoyState.STOPPED:
-        says += f"; the convoy stands still on {head}, which is held"
+        says += f"; the convoy is blocked on {head}, which is held"
     elif convoy.state is ConvoyState.GAP:
         says += f"; sequence {convoy.expected} has not come"
     elif convoy.state is ConvoyState.OPEN:
@@ -186,13 +188,13 @@ def describe_person_wait(task: TaskRow, convoy: ConvoyRow | None) -> str:
     """Describe the wait for an operator of a held task, and its effect on the convoy."""
     assert task.state is TaskState.HELD
     if convoy is None:
-        return "a person"
+        return "an operator"
     match task.turn:
         case Turn.OPEN:
-            return f"a person, and convoy {convoy.key!r} stands still until then"
+            return f"an operator, and convoy {convoy.key!r} is blocked until then"
         case Turn.WAITING:
-            return f"a person, and for its turn in convoy {convoy.key!r}"
+            return f"an operator, and for its turn in convoy {convoy.key!r}"
         case Turn.SET_ASIDE:
-            return f"a person; convoy {convoy.key!r} has set it aside and goes on without it"
+            return f"an operator; convoy {convoy.key!r} has set it aside and continues without it"
         case _:
-            return "a person"
+            return "an operator"

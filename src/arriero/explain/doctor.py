@@ -65,7 +65,7 @@ MEMORY_FILE_SYSTEMS = frozenset(("ramfs", "tmpfs"))
 ROLES = {
     "scheduler": "tasks are not taken up",
     "agents": "steps are not attempted",
-    "supervisor": "nothing that expired is decided about, and no alert is told",
+    "supervisor": "nothing that expired is decided about, and no alert is delivered",
 }
 START = "start one: arriero run MODULE:APP"
 
@@ -180,12 +180,12 @@ def _check_journal(file: FileFacts) -> list[Finding]:
 def _check_place(file: FileFacts) -> Finding:
     kind, where = file.file_system, f"{file.file_system} mounted at {file.mount}"
     if not kind:
-        return Finding("information", "file_system", "this system does not tell on which file system the file lies")
+        return Finding("information", "file_system", "this system does not say on which file system the file lies")
     if kind in NETWORK_FILE_SYSTEMS:
         says = f"the file lies on a network file system ({where}): locks and the log's shared memory fail there"
         return Finding("care", "file_system", says, "stop all processes and move the file and its -wal to a local disk")
     if kind in MEMORY_FILE_SYSTEMS:
-        says = f"the file lies in memory ({where}): it is gone after the next restart of the machine"
+        says = f"the file lies in memory ({where}): it is lost at the next restart of the machine"
         return Finding("care", "file_system", says, "stop all processes and move the file and its -wal to a disk")
     return Finding("fine", "file_system", f"the file lies on {where}")
 
@@ -224,7 +224,7 @@ def _check_sizes(file: FileFacts) -> list[Finding]:
     else:
         found.append(Finding("fine", "size", sizes))
     if file.damaged:
-        remedy = f"{UnreadableRow.remedy}; no statement may find such a row, so what is in it can wait for ever"
+        remedy = f"{UnreadableRow.remedy}; no statement may find such a row, so what is in it can wait indefinitely"
         says = f"the file holds what this release cannot read: {', '.join(file.damaged)}"
         found.append(Finding("care", "damage", says, remedy))
     elif file.was_checked:
@@ -346,7 +346,7 @@ def _check_errors(survey: Survey, oldest: AlertRow | None, causes: Sequence[Aler
     says = f"{format_count_with_verb(count, 'task')} held"
     if oldest is not None:
         since = format_instant_and_age(oldest.opened_at, survey.now)
-        says += f", waiting for a person; the first is {oldest.task_id} since {since}: {oldest.reason}"
+        says += f", waiting for an operator; the first is {oldest.task_id} since {since}: {oldest.reason}"
     found = [Finding("care", "held", says, "arriero task list --state held, then arriero task explain ID")]
     if all(group.count == 1 for group in causes) and len(causes) == count:
         return found  # there is nothing to put together
@@ -392,7 +392,7 @@ def _describe_unreadable_task(alert: AlertRow, now: Instant) -> Finding:
 
 _STANDS_STILL = {
     "stopped": ("on a held task", "fix that task, or set it aside with `arriero convoy skip KEY`"),
-    "parked": ("until a person releases it", "`arriero convoy release KEY`"),
+    "parked": ("until an operator releases it", "`arriero convoy release KEY`"),
     "gap": ("for a number that has not come in time", "submit what is missing, or `arriero convoy skip KEY`"),
 }
 
@@ -414,12 +414,12 @@ def _describe_stopped_convoys(still: StoppedConvoys, now: Instant) -> Finding:
 def _check_alerts(survey: Survey, untold: AlertRow | None) -> list[Finding]:
     count, oldest = survey.untold
     if oldest is None or not count:
-        return [Finding("fine", "alerts", "every alert is told")]
-    says = f"{format_count_with_verb(count, 'alert')} not told to all, the oldest since {format_instant_and_age(oldest, survey.now)}"
+        return [Finding("fine", "alerts", "all alerts are delivered")]
+    says = f"{format_count_with_verb(count, 'alert')} not delivered to all, the oldest since {format_instant_and_age(oldest, survey.now)}"
     if seconds_between(oldest, survey.now) <= UNTOLD_SECONDS_MAX:
         return [Finding("fine", "alerts", says)]
     if untold is not None and untold.error:
-        says += f"; telling fails: {untold.error}"
+        says += f"; delivery fails: {untold.error}"
     remedy = "see that a process with the role supervisor is alive, and its settings [alerts] in `arriero config`"
     return [Finding("care", "alerts", says, remedy)]
 
@@ -438,7 +438,7 @@ def _check_probation(survey: Survey) -> list[Finding]:
 def _check_paused_tasks(survey: Survey) -> list[Finding]:
     if not survey.paused:
         return []
-    says = f"{format_count_with_verb(survey.paused, 'task')} paused by people"
+    says = f"{format_count_with_verb(survey.paused, 'task')} paused by operators"
     return [Finding("information", "paused", says, "arriero task list --paused; arriero task resume ID --reason TEXT")]
 
 

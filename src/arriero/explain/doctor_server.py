@@ -54,7 +54,7 @@ def _describe_refused_terms(count: int, last_at: Instant | None, now: Instant) -
     if last_at is None:
         return []
     says = (
-        f"{format_count(count, 'write')} of Supervisors that did not lead any more {'was' if count == 1 else 'were'} refused"
+        f"{format_count(count, 'write')} of Supervisors that no longer led {'was' if count == 1 else 'were'} refused"
         f" and changed nothing, the last at {format_instant_and_age(last_at, now)}"
     )
     remedy = "if the number grows, see in the logs which process freezes, or is cut off, for longer than leader_seconds"
@@ -241,7 +241,7 @@ def _check_connections(server: ServerFacts) -> Finding:
     taken, most = server.connections, server.connections_max
     says = f"{taken:,} of {most:,} connections are taken"
     if taken >= most * CONNECTIONS_SHARE_MAX or most - taken < CONNECTIONS_FREE_MIN:
-        remedy = "raise max_connections, or put a pooler before the server: without any left, processes stand still"
+        remedy = "raise max_connections, or put a pooler before the server: without any left, processes are blocked"
         return Finding("care", "connections", says, remedy)
     return Finding("fine", "connections", says)
 
@@ -326,7 +326,7 @@ def _describe_open_transaction(held: OpenTransaction, now: Instant) -> Finding:
     since = "" if held.since is None else f" since {format_instant_and_age(held.since, now)}"
     if held.pid is None:
         who = f"transaction {held.name!r} of user {held.user}, prepared for two-phase commit and never ended,"
-        remedy = f"COMMIT PREPARED or ROLLBACK PREPARED {_quote_literal(held.name)}, as whoever prepared it would have"
+        remedy = f"COMMIT PREPARED or ROLLBACK PREPARED {_quote_literal(held.name)}, as its owner would have"
     else:
         place = f" from {held.client}" if held.client else ""
         who = f"session {held.pid} of user {held.user}, application {held.application or 'without a name'}{place},"

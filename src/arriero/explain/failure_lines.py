@@ -109,8 +109,8 @@ def _describe_next(step: StepRow, failure: StepFailure | None, now: Instant) -> 
         if failure.code not in ("not_taken", "unrecordable_result"):
             return f"no attempt left of {supervision.attempts * supervision.rounds}"
     if step.state is StepState.WITHDRAWN:
-        return "not tried again: its task is being undone or needs a person"
-    return "not tried again: the undo needs a person" if step.kind is StepKind.COMPENSATION else "not tried again"
+        return "not tried again: its task is being undone or needs an operator"
+    return "not tried again: the undo needs an operator" if step.kind is StepKind.COMPENSATION else "not tried again"
 
 
 def _describe_retry(step: StepRow, now: Instant) -> str:

@@ -93,11 +93,11 @@ class Elapsed(msgspec.Struct, frozen=True):
 
     @property
     def says(self) -> str:
-        """``2.1 s (and 3 h waiting for a person)``; empty when it has neither ended nor waited."""
+        """``2.1 s (and 3 h waiting for an operator)``; empty when it has neither ended nor waited."""
         took = "" if self.took is None else format_duration(self.took)
         if not self.waited:
             return took
-        waited = f"{format_duration(self.waited)} waiting for a person"
+        waited = f"{format_duration(self.waited)} waiting for an operator"
         return f"{took} (and {waited})" if took else f"so far {waited}"
 
 

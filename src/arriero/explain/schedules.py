@@ -78,12 +78,12 @@ def explain_change_of_time(timing: Timing, instant: Instant) -> str:
 def format_catch_up(declared: ScheduleDeclaration) -> str:
     """Format which missed runs are run late."""
     if declared.catch_up is None:
-        return "of missed runs only the last one is made up"
+        return "of missed runs only the last one is run late"
     if declared.overlap in LAST_RUN_ONLY:
-        return f"of missed runs the last one is made up, if it is not older than {format_period(declared.catch_up)}"
+        return f"of missed runs the last one is run late, if it is not older than {format_period(declared.catch_up)}"
     if not declared.catch_up:
-        return "missed runs are not made up"
-    return f"missed runs are made up for {format_period(declared.catch_up)}"
+        return "missed runs are not run late"
+    return f"missed runs are run late for {format_period(declared.catch_up)}"
 
 
 def find_remedy(row: ScheduleRow) -> str:
@@ -133,7 +133,7 @@ def diagnose_schedules(rows: Sequence[ScheduleRow], now: Instant, wall_clock: In
             Finding("care", "schedules", says, "no Supervisor leads, or its store is slow: see the processes above")
         )
     if undeclared := [row for row in rows if row.undeclared_at is not None]:
-        go_on = "it goes on" if len(undeclared) == 1 else "they go on"
+        go_on = "it continues" if len(undeclared) == 1 else "they continue"
         says = f"{_count(undeclared)} no longer declared by code; {go_on}: {_list_names(undeclared)}"
         remedy = f"arriero schedule remove {name_in_command(undeclared[0])} --reason TEXT, or declare it again"
         found.append(Finding("information", "schedules", says, remedy))

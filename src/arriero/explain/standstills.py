@@ -13,7 +13,7 @@ from ..text.format import find_frame_to_fix, format_duration, format_frame_with_
 REMEDY = "make the step a plain function (def), or await asyncio.to_thread(...)"
 REMEDY_OF_CODE = "move what takes long into a step that is a plain function (def)"
 SAID_SECONDS = 0.5
-STOOD_STILL = "the event loop stood still"  # in the place of an exception's name, over the lines that ran
+STOOD_STILL = "the event loop was blocked"  # in the place of an exception's name, over the lines that ran
 
 
 class Standstill(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ def format_begun_line(standstill: Standstill) -> str:
     """Format the line of the log while it lasts."""
     ran = format_code_that_ran(standstill)
     return (
-        f"the event loop has stood still for {format_duration(standstill.seconds)}{f', {ran}' if ran else ''}: all else in this"
+        f"the event loop has been blocked for {format_duration(standstill.seconds)}{f', {ran}' if ran else ''}: all else in this"
         f" process waits for that; {suggest_remedy(standstill)}"
     )
 
@@ -100,9 +100,7 @@ def format_begun_line(standstill: Standstill) -> str:
 def format_ended_line(standstill: Standstill) -> str:
     """Format the line of the log once the loop continues."""
     ran = format_code_that_ran(standstill)
-    return (
-        f"the event loop goes on; it stood still for {format_duration(standstill.seconds)}{f', {ran}' if ran else ''}"
-    )
+    return f"the event loop is running again after being blocked for {format_duration(standstill.seconds)}{f', {ran}' if ran else ''}"
 
 
 def find_standstill_in_the_way(step: StepRow, standstills: Iterable[Standstill]) -> Standstill | None:
@@ -138,7 +136,7 @@ def build_expiry_failure(step: StepRow, standstill: Standstill) -> StepFailure:
     ran = format_code_that_ran(standstill)
     within = compute_complete_within(step)
     says = (
-        f"no answer within its {within:g} s; the event loop of its process stood still for"
+        f"no answer within its {within:g} s; the event loop of its process was blocked for"
         f" {format_duration(standstill.seconds)} meanwhile{f', {ran}' if ran else ''}: {suggest_remedy(standstill)}"
     )
     return StepFailure("expired", recordable_text(says), "expired", trace=standstill.trace)

@@ -45,13 +45,13 @@ from .task_situation import (
 from .task_under_way import TaskUnderWay
 
 _HINTS = {
-    "refused": "the workflow itself refused to go on (it raised Permanent)",
-    "bug": "its workflow's code has a bug: fix the code, run the App anew, then resubmit; nothing was undone",
+    "refused": "the workflow itself refused to continue (it raised Permanent)",
+    "bug": "its workflow's code has a bug: fix the code, run the App again, then resubmit; nothing was undone",
     "replay": "its workflow's code disagrees with what is recorded: bring back code that agrees, then resubmit; a time or a"
-    " number that each run makes anew never agrees: compensate it",
+    " number that each run makes again never agrees: compensate it",
     "unawaited": "its workflow's code asked for a step and never awaited it: fix the code, then resubmit",
     "lost": "see in the processes' logs why they died or froze before you resubmit it",
-    "limit": "resubmit begins its limit anew",
+    "limit": "resubmit begins its limit again",
     "refused_arguments": "bring back code that takes its arguments, then resubmit; or, as long as it has no steps, resubmit it with others",
 }
 
@@ -79,14 +79,14 @@ class EndedTask(TaskSituation):
             says = f"its turn in {name} has not come; the convoy's head policy is followed when it does"
             return [Reason("waits_for_turn", says)]
         if task.turn is Turn.SET_ASIDE:
-            says = f"{name} has set it aside and goes on without it; resubmit brings it back, to wait for its turn"
+            says = f"{name} has set it aside and continues without it; resubmit brings it back, to wait for its turn"
             lost = "; its place is lost then: others that came after it have gone before"
             return [Reason("set_aside", says + lost * would_lose_its_place(task, convoy))]
-        says = f"it has the turn in {name}, which stands still until it is fixed"
+        says = f"it has the turn in {name}, which is blocked until it is fixed"
         if convoy.parked_at is not None:
             release = format_convoy_command(ConvoyVerb.RELEASE, convoy.key)
             says += f"; the convoy is parked besides ({convoy.parked_why}) until {release}"
-        says += f"; to go on without it: {format_convoy_command(ConvoyVerb.SKIP, convoy.key)}"
+        says += f"; to continue without it: {format_convoy_command(ConvoyVerb.SKIP, convoy.key)}"
         return [Reason("convoy_stopped", says)]
 
     def _format_end(self) -> str:
@@ -102,7 +102,7 @@ class EndedTask(TaskSituation):
         why, nothing = ("", ()) if self.failure is None else (self.failure.reason, self.failure.nothing_to_undo)
         left = f"; completed with nothing to undo: {join_names(nothing)}" if nothing else ""
         says = (
-            f"compensated{self._format_end()}, everything is undone: {why}{left}; nothing moves it any more except resubmit,"
+            f"compensated{self._format_end()}, everything is undone: {why}{left}; only resubmit moves it,"
             " which runs it again from the beginning"
         )
         line = [] if self.failure is None else locate_failure(self.failure.trace, self.failure.step)
@@ -112,7 +112,7 @@ class EndedTask(TaskSituation):
         failure = self.failure
         assert failure is not None
         code = f" [{failure.code}]" if failure.code else ""
-        says = f"held{self._format_end()}, it waits for a person: {failure.reason}{code}"
+        says = f"held{self._format_end()}, it waits for an operator: {failure.reason}{code}"
         found = [Reason("held", says, failure.step, since=self.task.ended_at)]
         line = locate_failure(failure.trace, failure.step)
         if not is_expected(failure.trace):
@@ -133,7 +133,7 @@ class EndedTask(TaskSituation):
         ]
 
     def _describe_failed_step(self, step: StepRow) -> Reason:
-        doubt = "it is in doubt: it may have happened" if step.in_doubt else "it surely did not happen"
+        doubt = "it is in doubt: it may have happened" if step.in_doubt else "it definitely did not happen"
         edited = (
             "its arguments may not be edited until you answer it" if step.in_doubt else "its arguments may be edited"
         )
@@ -169,7 +169,7 @@ class EndedTask(TaskSituation):
             )
         if still_open:
             says = (
-                "repair what the undo fails by, then resubmit goes on with it; or undo it by hand and answer"
+                "repair what the undo fails by, then resubmit continues it; or undo it by hand and answer"
                 f" {join_names(UNDO_PREFIX + step.label for step in still_open[:STEPS_TOLD_MAX])}"
             )
             found.append(Reason("repair", says))
@@ -195,7 +195,7 @@ class EndedTask(TaskSituation):
         alert = self.alert
         if alert is None:
             return []
-        told = f"told to {join_names(alert.told)}" if alert.told else ""
+        told = f"delivered to {join_names(alert.told)}" if alert.told else ""
         if alert.next_at is None:
             return [Reason("alert", f"its alert was {told or 'told to nobody: no sink is configured'}")]
         error = f": {alert.error}" if alert.error else ""
@@ -207,10 +207,10 @@ class EndedTask(TaskSituation):
         nobody = (
             ""
             if self.running.list_with_role("supervisor")
-            else "no process alive runs the role supervisor, which tells it"
+            else "no process alive runs the role supervisor, which delivers it"
         )
-        why = "; ".join(part for part in (tried, nobody) if part) or "it is about to be told"
-        says = f"its alert is {f'{told}, but ' if told else ''}not told {'to all' if told else 'to anybody'} yet: {why}"
+        why = "; ".join(part for part in (tried, nobody) if part) or "it is about to be delivered"
+        says = f"its alert is {f'{told}, but ' if told else ''}not delivered {'to all ' if told else ''}yet: {why}"
         return [Reason("alert_untold", says, since=alert.opened_at, until=alert.next_at)]
 
 

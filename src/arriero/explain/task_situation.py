@@ -109,7 +109,9 @@ class TaskSituation:
         if pivot is None:
             return []
         how = "has happened" if pivot.state is StepState.COMPLETED else "may have happened"
-        says = f"past its pivot: {format_step(pivot)} {how}, so nothing is undone any more and compensate is refused"
+        says = (
+            f"past its pivot: {format_step(pivot)} {how}, so nothing is undone from here on and compensate is refused"
+        )
         return [Reason("pivot", says, pivot.label, since=pivot.finished_at)]
 
 

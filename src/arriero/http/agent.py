@@ -151,7 +151,7 @@ class HttpAgent(Agent):
         self._host = self._url.raw_host.decode("ascii")  # url.host may be Unicode: Python would encode it by IDNA 2003
         self._allow_private = check_type(allow_private, bool, f"Agent {name}: allow_private")
         if not isinstance(secret, str):
-            raise DefinitionError(f"Agent {name}: its secret is no text but of type {type(secret).__name__}")
+            raise DefinitionError(f"Agent {name}: its secret is not text but of type {type(secret).__name__}")
         try:
             self._key = parse_signing_key(secret)
         except InvalidInput as error:
@@ -220,7 +220,7 @@ class HttpAgent(Agent):
             await _read_to_end(response)
             return None
         if not response.is_success:  # as 304, which is not an error for a client
-            raise InDoubt(f"it was answered {status}, which is no result", code=str(status))
+            raise InDoubt(f"it was answered {status}, which is not a result", code=str(status))
         encoding = response.headers.get("content-encoding", PLAIN)
         if encoding.lower() != PLAIN:
             text = f"it was answered {status}, but its body is encoded as {encoding}, which was not asked for"

@@ -59,7 +59,7 @@ def check_meanings(meanings: Mapping[int, str]) -> dict[int, Meaning]:
     checked = {}
     for status, meaning in meanings.items():
         if isinstance(status, bool) or not isinstance(status, int) or not 100 <= status <= 599:
-            raise InvalidInput(f"meanings: {status!r} is no status of HTTP; give a number from 100 to 599")
+            raise InvalidInput(f"meanings: {status!r} is not a status of HTTP; give a number from 100 to 599")
         if meaning not in set(Meaning):
             known = ", ".join(repr(one.value) for one in Meaning)
             raise InvalidInput(f"meanings: {status} is {meaning!r}; give one of {known}")

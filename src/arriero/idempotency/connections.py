@@ -301,7 +301,7 @@ def translate(error: BaseException, command: NamedStatement | Savepoint | None) 
         )
     elif state == READ_ONLY:
         told = InvalidInput(
-            "idempotent: the transaction is read-only; begin it READ WRITE, on a server that is no standby"
+            "idempotent: the transaction is read-only; begin it READ WRITE, on a server that is not a standby"
         )
     elif state == FAILED_BEFORE:
         told = InvalidInput(WAS_FAILED)

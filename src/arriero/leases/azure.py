@@ -214,7 +214,7 @@ class AzureBlobConnection(LeaseConnection):
                 await self._ask(
                     self._blob.upload_blob(b"", overwrite=False), AzureAnswer.EXISTS, AzureAnswer.TAKEN, *missing
                 )
-        raise LeaseUnavailable(f"{self._place}: the blob is gone as soon as it is made; somebody deletes it")
+        raise LeaseUnavailable(f"{self._place}: the blob is deleted as soon as it is made; find out by which program")
 
     async def _write_term(self, lease_id: str, holder: str, duration: float | None) -> int | None:
         """Write the next term under a lease that was taken. None: it is another's by now, or the blob was written meanwhile."""

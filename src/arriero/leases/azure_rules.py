@@ -242,7 +242,7 @@ def build_lease_view(name: str, metadata: Mapping[str, str], state: str, place: 
         state: the service's: leased and breaking are held; available, expired and broken are not.
     """
     is_held = state in ("leased", "breaking")
-    holder = unquote(metadata.get(HOLDER, "")) or "somebody who has written no term yet"
+    holder = unquote(metadata.get(HOLDER, "")) or "a contender that has written no term yet"
     length = metadata.get(DURATION, "")
     return LeaseView(
         name=name,

@@ -24,7 +24,7 @@ END_TEXTS = {
     LeadershipEnd.REFUSED: "the provider refused the renewal: the lease lapsed, was broken, or is another's",
     LeadershipEnd.UNRENEWED: "no renewal was answered in time",
     LeadershipEnd.HUNG: "the work gave no proof of progress within progress_within",
-    LeadershipEnd.DISCONNECTED: "the provider says that the lease is gone: its session ended, or it was broken",
+    LeadershipEnd.DISCONNECTED: "the provider says that the lease has ended: its session ended, or it was broken",
 }
 
 
@@ -307,7 +307,7 @@ class _Term:
         done, _ = await asyncio.wait((working,), timeout=STOP_WARNING_SECONDS)
         if not done:
             logger.error(
-                "lease %s, term %d: the work has not stopped %.0f s after it was told to; another may lead",
+                "lease %s, term %d: the work has not stopped %.0f s after it was asked to; another may lead",
                 leadership.name,
                 leadership.term,
                 STOP_WARNING_SECONDS,

@@ -179,7 +179,7 @@ class NatsLeaseConnection(LeaseConnection):
             return NatsEntry(message.seq, msgspec.json.decode(message.data, type=NatsRecord))
         except msgspec.DecodeError as error:
             raise LeaseRefused(
-                f"{self._place} holds a value that is no lease's: choose another name or bucket"
+                f"{self._place} holds a value that is not a lease's: choose another name or bucket"
             ) from error
 
     async def _write(self, last: int, record: NatsRecord, duration: float | None) -> int | None:

@@ -366,7 +366,7 @@ class ZooKeeperConnection(LeaseConnection):
         )
         stat = await self._find_node(session, path)
         if stat is None:
-            raise LeaseUnavailable(f"lease {self._lease.name!r}: our node in the queue was deleted at once")
+            raise LeaseUnavailable(f"lease {self._lease.name!r}: our node in the queue was deleted immediately")
         return QueuePlace(session, path.rpartition("/")[2], stat.czxid)
 
     async def _load_queue(self, session: ZooKeeperSession) -> list[str]:

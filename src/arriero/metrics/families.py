@@ -59,22 +59,20 @@ TASKS = _of_store(
 )
 TASKS_DUE_AGE = _of_store("tasks_due_age_seconds", "For how long the oldest free task has been due; 0: none is.")
 CONVOYS_STILL = _of_store("convoys_standing_still", "Convoys that are stopped, parked or wait in a gap.", "state")
-ALERTS_OPEN = _of_store("alerts_open", "Open alerts: each needs a person.")
+ALERTS_OPEN = _of_store("alerts_open", "Open alerts: each needs an operator.")
 STATUSES = _of_store("statuses_waiting", "Status messages in reply queues that nobody has acknowledged.")
 STATUSES_AGE = _of_store("statuses_age_seconds", "Age of the oldest status message that nobody has acknowledged.")
 SCHEDULES_DUE = _of_store("schedules_due", "Schedules that are due and that the leader has not looked at yet.")
 SCHEDULES_LAG = _of_store(
     "schedules_lag_seconds", "For how long the schedule that is due longest has waited; 0: none is."
 )
-LEASES_HELD = _of_store("leases_held", "Leases that somebody holds, with that of the Supervisors.")
+LEASES_HELD = _of_store("leases_held", "Leases that are held, with that of the Supervisors.")
 LEADER_KNOWN = _of_store("leader_known", "1 if a Supervisor leads, else 0.")
 LEADER_TERM = _of_store("leader_term", "Term of the leader; it grows with each new leader.")
 PROCESSES = _of_store("processes_alive", "Processes whose lease has not lapsed, by role.", "role")
 CALLS = _of_store("agent_calls", "Calls of an Agent that ended, by outcome.", "app", "agent", "outcome", kind="counter")
 CALL_SECONDS = _of_store("agent_call_seconds", "How long calls of an Agent took.", "app", "agent", kind="histogram")
-AGENT_ATTEMPTS = _of_store(
-    "agent_attempts_in_flight", "Attempts of an Agent under way in all processes.", "app", "agent"
-)
+AGENT_ATTEMPTS = _of_store("agent_attempts_in_flight", "Running attempts of an Agent in all processes.", "app", "agent")
 REQUESTS = _of_store(
     "agent_requests_waiting", "Requests to an Agent that are due and that no process has taken.", "app", "agent"
 )
@@ -86,7 +84,7 @@ REQUESTS_AGE = _of_store(
 )
 BREAKERS = _of_store(
     "agent_breakers",
-    "Circuit breakers of an Agent and of its targets that are open, half open, or kept closed to calls by a person.",
+    "Circuit breakers of an Agent and of its targets that are open, half open, or kept closed to calls by an operator.",
     "app", "agent", "state",
 )  # fmt: skip
 

@@ -26,7 +26,7 @@ OverlapName = Literal["skip", "queue", "all", "cancel_running"]  # of Overlap, f
 OVERLAPS = {
     Overlap.SKIP: "an instant is passed over while the last run is open",
     Overlap.QUEUE: "runs wait for their turn, one after the other",
-    Overlap.ALL: "runs begin at once, beside those that are open",
+    Overlap.ALL: "runs begin immediately, beside those that are open",
     Overlap.CANCEL_RUNNING: "a run that is open is cancelled, and the new one begins",
 }
 

@@ -165,20 +165,20 @@ VERBS: dict[Verb, VerbDeclaration] = {
     ),
     Verb.PAUSE: VerbDeclaration(
         summary="Let nothing new begin in a task until it is resumed.",
-        text="Let nothing new begin in a task until it is resumed; attempts under way end. Its own limit continues to count, and is"
+        text="Let nothing new begin in a task until it is resumed; running attempts end. Its own limit continues to count, and is"
         " enforced only once it is resumed.",
         done="paused it",
     ),
     Verb.RESUME: VerbDeclaration(
         summary="Let a paused task continue.",
         text="Let a paused task continue.",
-        done="let it go on",
+        done="let it continue",
         words=("continue", "unpause"),
     ),
     Verb.SNOOZE: VerbDeclaration(
         summary="Let nothing new begin in a task before an instant.",
         text="Let nothing new begin in a task for that long; then it continues by itself. A second snooze replaces the first."
-        " Attempts under way end. Its own limit continues to count: extend it first if it lies earlier.",
+        " Running attempts end. Its own limit continues to count: extend it first if it lies earlier.",
         done="snoozed it",
         arguments=SnoozeArguments,
         example={"delay": 3600.0},
@@ -198,12 +198,12 @@ _UNDONE_TOO = (
     "waited for, up to their complete_by, and what they did is undone too; those that programs hold end now, in doubt, except a"
     " pivot's"
 )
-_GO_ON = "go on; their results count"
+_GO_ON = "continue; their results count"
 _NONE = "there are none"
 
 VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
     (Verb.RESUBMIT, TaskState.HELD): Rule(
-        "goes on in a new incarnation: results stay, only what failed is done again; a failed undo goes on with what is open",
+        "continues in a new incarnation: results stay, only what failed is done again; a failed undo continues with what is open",
         _GO_ON,
     ),
     (Verb.RESUBMIT, TaskState.COMPENSATED): Rule(
@@ -233,13 +233,13 @@ VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
     (Verb.PAUSE, TaskState.PROCESSING): Rule("nothing new begins until it is resumed", _GO_ON),
     (Verb.PAUSE, TaskState.COMPENSATING): Rule("nothing new begins until it is resumed", _GO_ON),
     (Verb.RESUME, TaskState.PENDING): Rule(
-        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
+        "a paused task continues; what waited for its next attempt begins immediately", _GO_ON
     ),
     (Verb.RESUME, TaskState.PROCESSING): Rule(
-        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
+        "a paused task continues; what waited for its next attempt begins immediately", _GO_ON
     ),
     (Verb.RESUME, TaskState.COMPENSATING): Rule(
-        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
+        "a paused task continues; what waited for its next attempt begins immediately", _GO_ON
     ),
     (Verb.SNOOZE, TaskState.PENDING): Rule("nothing new begins before the end of the snooze", _GO_ON),
     (Verb.SNOOZE, TaskState.PROCESSING): Rule("nothing new begins before the end of the snooze", _GO_ON),
@@ -261,18 +261,21 @@ def explain_left_out(verb: Verb, task: TaskRow) -> str:
 CONVOY_VERB_RULES: dict[tuple[ConvoyVerb, str], str] = {
     (ConvoyVerb.SET, "idle"): "its own policy holds from now on",
     (ConvoyVerb.SET, "open"): "its own policy holds from now on",
-    (ConvoyVerb.SET, "stopped"): "its own policy holds at once: under skip the key goes on, under park it is parked",
-    (ConvoyVerb.SET, "gap"): "its own policy holds at once, also for the gap that it waits at",
+    (
+        ConvoyVerb.SET,
+        "stopped",
+    ): "its own policy holds immediately: under skip the key continues, under park it is parked",
+    (ConvoyVerb.SET, "gap"): "its own policy holds immediately, also for the gap that it waits at",
     (ConvoyVerb.SET, "parked"): "its own policy holds once it is released",
     (ConvoyVerb.RELEASE, "parked"): "it goes on; if its head is still held it waits for that",
     (ConvoyVerb.SKIP, "stopped"): "the held task is set aside, the key goes on",
-    (ConvoyVerb.SKIP, "gap"): "what is missing is skipped, the key goes on; if it comes after all it is set aside",
+    (ConvoyVerb.SKIP, "gap"): "what is missing is skipped, the key continues; if it comes after all it is set aside",
     (
         ConvoyVerb.SKIP,
         "parked",
     ): "the held task, or what is missing, is passed over; it stays parked until it is released",
     (ConvoyVerb.PARK, "idle"): "nothing begins until it is released",
-    (ConvoyVerb.PARK, "open"): "the task that is under way goes to its end; nothing else begins until it is released",
+    (ConvoyVerb.PARK, "open"): "the task that is running goes to its end; nothing else begins until it is released",
     (ConvoyVerb.PARK, "stopped"): "nothing begins until it is released, also when its head is fixed",
     (ConvoyVerb.PARK, "gap"): "nothing begins until it is released, also when what is missing comes",
     (ConvoyVerb.MOVE_TO_HEAD, "idle"): "a waiting task comes before all others that wait",

@@ -69,7 +69,7 @@ def encode(value: Any, what: str, *, may_hold_unsortable_set: bool = True) -> st
         raise
     except UnicodeEncodeError as error:
         raise InvalidInput(
-            f"{what} holds a lone surrogate ({error.object[error.start]!a}), which is no text: remove it, or encode as base64"
+            f"{what} holds a lone surrogate ({error.object[error.start]!a}), which is not text: remove it, or encode as base64"
         ) from error
     except RecursionError as error:
         raise InvalidInput(
@@ -370,7 +370,7 @@ def refuse_doubtful_json(data: bytes, what: str) -> None:
         raise InvalidInput(f"{what} has the key {shown!r} twice; leave one of them out") from None
     except (ValueError, RecursionError) as error:
         _refuse_deep(data, what)
-        raise InvalidInput(f"{what} is no JSON: {error}") from error
+        raise InvalidInput(f"{what} is not JSON: {error}") from error
     if b"\\u0000" in data and _find_nul(data):
         raise InvalidInput(f"{what} holds a NUL character, which PostgreSQL refuses: remove it")
 

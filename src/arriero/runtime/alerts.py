@@ -61,7 +61,9 @@ class Alerting:
     ) -> None:
         names = [sink.name for sink in sinks]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise DefinitionError(f"alerts are to be told twice to {twice[0]!r}: remove one, or give it another name")
+            raise DefinitionError(
+                f"alerts are to be delivered twice to {twice[0]!r}: remove one, or give it another name"
+            )
         _check_range(poll_seconds, "poll_seconds")
         _check_range(retry_seconds_max, "retry_seconds_max")
         _check_range(retry_seconds, "retry_seconds", at_most=retry_seconds_max)
@@ -133,7 +135,7 @@ class Alerting:
         told = (*known, *(sink.name for sink in sinks if sink.name not in failed))
         again = self._draw_retry_delay(max(row.attempts for row in rows)) if failed else None
         for name, error in failed.items():
-            logger.warning("%s could not be told alert %s; again in %.0f s: %s", name, alert.id, again, error)
+            logger.warning("%s could not be sent alert %s; again in %.0f s: %s", name, alert.id, again, error)
         # What failed last stays with the alert when at last everybody knows: it says why it came late.
         error = recordable_text("; ".join(f"{name}: {text}" for name, text in failed.items()))
         for row in rows:

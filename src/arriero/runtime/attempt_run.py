@@ -115,7 +115,7 @@ class AttemptRun:
             return
         self._set_over()
         logger.error(
-            "attempt %d of step %s of task %s goes on %g s after it was cancelled: it is left behind, and nothing that it "
+            "attempt %d of step %s of task %s continues %g s after it was cancelled: it is left behind, and nothing that it "
             "still does counts; let the step pass asyncio.CancelledError on",
             self._step.attempt,
             self.label,

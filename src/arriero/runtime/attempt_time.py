@@ -199,7 +199,7 @@ class AttemptTime:
     def _build_over(self, why: str) -> AttemptOver:
         step = self._step
         return AttemptOver(
-            f"attempt {step.attempt} of step {step.label} is over: {why}; nothing that it does counts any more"
+            f"attempt {step.attempt} of step {step.label} is over: {why}; nothing that it does counts any longer"
         )
 
     def wait_in_thread(self, asked: Coroutine[Any, Any, None], instead: str) -> None:

@@ -19,8 +19,8 @@ A = TypeVar("A")
 VARIABLE = "ARRIERO_CRASH_AT"
 
 CRASH_POINTS: dict[str, str] = {
-    "before_submit_commit": "Tasks are about to be kept; whoever submits them has been told nothing.",
-    "after_submit_commit": "Tasks are durable; whoever submitted them has been told nothing.",
+    "before_submit_commit": "Tasks are about to be kept; their submitter has no answer yet.",
+    "after_submit_commit": "Tasks are durable; their submitter has no answer yet.",
     "before_commit": "Transitions of tasks are decided, and none of them is written.",
     "after_commit": "Transitions of tasks are written; nobody in the process knows it yet.",
     "before_send": "A try of a step is recorded as begun, and its function has not been called.",

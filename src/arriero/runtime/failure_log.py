@@ -50,7 +50,7 @@ class FailureLog:
             for line in self._build_lines(command, answer):
                 (self._refusals if line.is_refusal else self.warnings).tell(line.kind, line.says)
         except Exception:
-            logger.exception("what failed of task %s could not be told", answer.task.task_id)
+            logger.exception("the failure of task %s could not be logged", answer.task.task_id)
 
     def _build_lines(self, command: AnyCommand, answer: Applied) -> Iterator[FailureLine]:
         match command:

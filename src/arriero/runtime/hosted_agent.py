@@ -241,7 +241,7 @@ class HostedAgent:
             why = "its service answers as fast as always" if places > before else "its service slows down or fails"
             self._log.tell(
                 self.name,
-                f"Agent {self.name} now makes {places} calls at once in this process, before {before}: {why}; its"
+                f"Agent {self.name} now makes at most {places} concurrent calls in this process, before {before}: {why}; its"
                 f" bounds are {agent.adaptive.minimum} and {agent.max_in_flight}",
             )
         return after

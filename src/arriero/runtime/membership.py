@@ -101,7 +101,7 @@ class Membership:
         try:
             await self._store.describe(self._context.process_no, self._about)
         except StoreError as error:  # then it counts as lost if it is killed now
-            logger.info("the others could not be told that this process drains: %s", error)
+            logger.info("the other processes could not be notified that this one drains: %s", error)
 
     def distrust(self) -> None:
         """Trust the lease no more, whatever renewals still say."""
@@ -193,7 +193,7 @@ class Membership:
         self._is_hang_told = True
         ran = self._standing_still()
         logger.error(
-            "the event loop has stood still for %.0f s%s: the process's lease is not renewed, others take over what it holds",
+            "the event loop has been blocked for %.0f s%s: the process's lease is not renewed, others take over what it holds",
             seconds,
             f", {ran}" if ran else "",
         )

@@ -376,7 +376,7 @@ class NodeSession:
         if self._tasks:
             _, left = await asyncio.wait(list(self._tasks), timeout=CANCELLED_SECONDS_MAX)
             for task in left:  # a function that is notified of alerts
-                logger.error("%s goes on although it was cancelled, and is left behind", task.get_coro())
+                logger.error("%s continues although it was cancelled, and is left behind", task.get_coro())
 
 
 class Node:

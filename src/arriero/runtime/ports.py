@@ -243,7 +243,7 @@ class SystemPorts:
             # What the function raises is handed over as a value: asyncio makes a new TimeoutError of one that a future
             # holds, without its traceback.
             if not is_wanted:
-                return None, RuntimeError("nobody waits for the function any more")
+                return None, RuntimeError("no caller waits for the function any longer")
             try:
                 return context.run(function), None
             except BaseException as error:

@@ -85,7 +85,7 @@ class ResultWaiters:
             self._poller = loop.create_task(self._poll(), name="arriero-waiting")
         timer = None
         if limit is not None:
-            late = TimeoutError(f"the task has not ended within {limit:g} s; it goes on")
+            late = TimeoutError(f"the task has not ended within {limit:g} s; it continues")
             timer = self._ports().clock.call_later(limit, lambda: None if waiter.done() else waiter.set_exception(late))
         try:
             return await waiter
@@ -177,7 +177,7 @@ class ResultWaiters:
 
     async def close(self) -> None:
         """Stop asking, and raise in all waiters."""
-        self.give_up(InvalidInput("the App was closed while a result was waited for; the task goes on"))
+        self.give_up(InvalidInput("the App was closed while a result was waited for; the task continues"))
         poller, self._poller = self._poller, None
         if poller is not None:
             poller.cancel()

@@ -404,7 +404,7 @@ class Scheduler:
             except (
                 Exception
             ):  # the caller that waits asks the store; the next task of the convoy must still be taken up
-                logger.exception("the end of task %s could not be told", task.task_id)
+                logger.exception("the end of task %s could not be reported", task.task_id)
         if was_full or is_on_probation(task):
             self.claim_soon()
 

@@ -91,7 +91,9 @@ class Upkeep:
     async def _look_at_convoys(self) -> float:
         if count := await self._store.look_at_forgotten():
             self.done["convoys"] += count
-            logger.warning("%d convoys stood still: a process of an older release ended their tasks; replace it", count)
+            logger.warning(
+                "%d convoys were blocked: a process of an older release ended their tasks; replace it", count
+            )
         return PASS_SECONDS
 
     async def _look_at_unreadable(self) -> float:
@@ -144,7 +146,7 @@ class Upkeep:
             try:
                 after = await self._go_on_with(ledger)
             except (StoreError, UnreadableRow) as error:
-                logger.info("ledger %r cannot go on just now: %s", ledger.ledger_id, error)
+                logger.info("ledger %r cannot continue just now: %s", ledger.ledger_id, error)
                 continue
             self.done["ledgers"] += after != ledger
             done = done or after != ledger

@@ -68,7 +68,7 @@ class ProcessLocks:
         file = lock_file_of(self._folder, instance)
         if file is None:
             raise InvalidInput(
-                f"{instance!r} is no name for a process start: use up to 100 ASCII letters, digits, dots and dashes"
+                f"{instance!r} is not a name for a process start: use up to 100 ASCII letters, digits, dots and dashes"
             )
         self._folder.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

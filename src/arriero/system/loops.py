@@ -78,7 +78,7 @@ class LoopGuard:
     """
 
     def __init__(self, loop: Loop, monotonic: Callable[[], float], *, unanswered: str = "") -> None:
-        self._message = f"the loop {loop} goes on after an unexpected error in one turn of it: %r"
+        self._message = f"the loop {loop} continues after an unexpected error in one turn of it: %r"
         self._unanswered = unanswered
         self._monotonic = monotonic
         self._troubles: tuple[WarningThrottle, WarningThrottle] | None = None  # most loops have none

@@ -417,7 +417,7 @@ class World:
                     for no in waiting.list_awaited() & self._store.tasks.keys()
                 ):
                     continue  # asked for a moment ago; the caller that waits is notified at the next look
-                waiting.give_up(ArrieroError(f"the world stands still: {self._what_waits()}"))
+                waiting.give_up(ArrieroError(f"the world is blocked: {self._what_waits()}"))
 
     def _what_waits(self) -> str:
         numbers = [task.task_no for task in self._store.tasks.values() if task.ended_at is None]

@@ -61,7 +61,7 @@ class Batch:
             return met.error
         except Gone:
             assert isinstance(command, OperateConvoy)  # every other command that names a convoy has a task of it
-            return Refusal("unknown", f"convoy {command.convoy_no} is not there any more")
+            return Refusal("unknown", f"convoy {command.convoy_no} no longer exists")
         if isinstance(result, Refused):
             return result.refusal
         if isinstance(result, ConvoyChange):

@@ -158,7 +158,7 @@ class _ChangeBatch:
             del self._known[key]
         elif before is None:
             if not self._rows.add_schedule(change.row):
-                return Refusal("moved_on", f"schedule {command.name!r} was declared by somebody else just now")
+                return Refusal("moved_on", f"schedule {command.name!r} was declared by another process just now")
             self._known[key] = change.row
         else:
             self._rows.put_schedule(change.row)

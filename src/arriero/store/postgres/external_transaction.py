@@ -156,7 +156,9 @@ class _CallersStatement(Generic[A]):
         if state == FAILED_BEFORE:
             raise InvalidInput(f"{self._asked}: {WAS_FAILED}") from error
         if state == READ_ONLY:
-            raise InvalidInput(f"{self._asked}: {told}; begin it READ WRITE, on a server that is no standby") from error
+            raise InvalidInput(
+                f"{self._asked}: {told}; begin it READ WRITE, on a server that is not a standby"
+            ) from error
         if state in NO_TABLES:  # the store is open, so it has them
             raise InvalidInput(
                 f"{self._asked}: {told}; its database is not that of the store {self._shown}: roll"

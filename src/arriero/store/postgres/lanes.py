@@ -322,7 +322,7 @@ class PostgresLanes(StateStore):
             asked = {"channel": self._target.channel, "name": self._name}
             await self._write(lambda rows: rows.ask("tell", asked).fetchall())
         except StoreError as error:
-            logger.info("the other processes could not be told, they poll: %s", error)
+            logger.info("the other processes could not be notified, they poll: %s", error)
 
     # --- reading
     async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:

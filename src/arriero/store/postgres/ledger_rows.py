@@ -182,7 +182,7 @@ class PostgresLedgerRows(PostgresConvoyRows, LedgerRows):
             added = list(self._added.values())
             inserted = write(INSERT_TASKS, [task for task, _ in added]).fetchall()
             if len(inserted) < len(added):
-                raise Again("somebody else submitted a task of the same id just now")
+                raise Again("another process submitted a task of the same id just now")
             bodies = [{"task_no": task.task_no, "arguments": arguments} for task, arguments in added]
             write(INSERT_BODIES, bodies)
         if self._aside:

@@ -60,7 +60,7 @@ class Listener:
                 except (psycopg.Error, UnicodeError) as error:  # UnicodeError: a host's name that is none
                     if self._ending.is_set():
                         return
-                    logger.info("wake-ups cannot be listened for, polling goes on: %s", error)
+                    logger.info("wake-ups cannot be listened for, polling continues: %s", error)
             self.listening.clear()
             self._ending.wait(AGAIN_SECONDS)
 
@@ -72,7 +72,9 @@ class Listener:
                 if not is_direct(
                     connection
                 ):  # it would stay with the pooler's connection, for the one who gets that next
-                    logger.info("wake-ups cannot come through a pooler, polling goes on: name the server in listen_url")
+                    logger.info(
+                        "wake-ups cannot come through a pooler, polling continues: name the server in listen_url"
+                    )
                     self._ending.wait()
                     return
                 connection.execute(f"LISTEN {self._target.channel}".encode())
@@ -82,7 +84,7 @@ class Listener:
                     told, count = self._read_notices(connection)
                     if count > FLOOD:
                         logger.info(
-                            "wake-ups come too fast, polling goes on for %.0f s: who may connect?", AGAIN_SECONDS
+                            "wake-ups come too fast, polling continues for %.0f s: who may connect?", AGAIN_SECONDS
                         )
                         return
                     if told:

@@ -50,7 +50,7 @@ def change_batch(
         answers_of, _ = submitting.submit(rows.transaction, commands, context.get_test_instant(), context.quarantine)
         answers = [answer for answer in answers_of() if answer is not None]
         if len(answers) < len(commands):
-            raise submitting.Again("somebody else submitted a task of the same id just now")
+            raise submitting.Again("another process submitted a task of the same id just now")
         return answers
 
     return change_schedules(batch, rows, submit_all)
@@ -298,7 +298,7 @@ class PostgresStore(PostgresLanes):
                 return [*await self.change_schedules(batch[:half]), *await self.change_schedules(batch[half:])]
             self._tell_soon()
             return [*answers]
-        return [Busy(f"store {self.url}: somebody else submits the runs of these schedules") for _ in batch]
+        return [Busy(f"store {self.url}: another process submits the runs of these schedules") for _ in batch]
 
     # --- ledgers
     async def _with_ledger(

@@ -310,7 +310,7 @@ def submit(
         return lambda: _if_kept(answers, _not_kept(made, inserted)), known.now
     lost = _not_kept(made, inserted)
     if not placed.isdisjoint(lost):
-        raise Again("somebody else submitted a task of the same id just now")
+        raise Again("another process submitted a task of the same id just now")
     known.places.flush()
     return lambda: _if_kept(answers, lost), known.now
 

@@ -118,7 +118,7 @@ def target_of(url: str) -> Target:
         schema = "arriero"
     if not SCHEMA.fullmatch(schema) or schema in RESERVED or schema.startswith("pg_"):
         raise InvalidInput(
-            f"store {shown}: schema={schema!r} is no name for a schema; use up to 48 small letters, digits and underscores,"
+            f"store {shown}: schema={schema!r} is not a name for a schema; use up to 48 small letters, digits and underscores,"
             " and no word that SQL keeps for itself"
         )
     plain = cut.without_ours()

@@ -16,9 +16,9 @@ _BY_STATE = {
     "28000": "this user may not log in so: mend the URL, or the server's pg_hba.conf",
     "3D000": "there is no such database: create it, or name another",
     "42501": "this user lacks a right: the owner grants it, arriero migrate --role submit|read|run|purge NAME",
-    "42P07": "the schema holds somebody else's tables: name another one in the URL, ?schema=NAME",
-    "42710": "the schema holds somebody else's things: name another one in the URL, ?schema=NAME",
-    "42723": "the schema holds somebody else's functions: name another one in the URL, ?schema=NAME",
+    "42P07": "the schema holds another owner's tables: name another one in the URL, ?schema=NAME",
+    "42710": "the schema holds another owner's things: name another one in the URL, ?schema=NAME",
+    "42723": "the schema holds another owner's functions: name another one in the URL, ?schema=NAME",
     "25006": (
         "the server is a standby: name all hosts in the URL, or promote it; or default_transaction_read_only is on for this"
         " database, user or server: turn it off (ALTER DATABASE ... SET default_transaction_read_only = off)"
