@@ -12,6 +12,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 from packaging.requirements import Requirement
 
 import arriero
@@ -112,6 +113,31 @@ def test_the_wheel_alone_runs_the_program_of_the_readme_and_says_what_the_demo_n
         "arriero: the demo needs fastapi, httpx2, starlette, uvicorn: run `pip install '.[demo]'` in a clone of arriero, "
         "or `uvx --from '.[demo]' arriero demo` there\n"
     )
+
+
+def test_a_wheel_built_in_a_used_clone_holds_nothing_that_git_ignores(tmp_path: Path) -> None:
+    for part in ("src/arriero/cli", "examples/orders"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    for file in (
+        ".gitignore",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "src/arriero/version.py",
+        "examples/__init__.py",
+    ):
+        shutil.copy(ROOT / file, tmp_path / file)
+    clean = list_wheel(tmp_path)
+    for name in ("arriero.db", "arriero.db-wal", "shop.db", "__pycache__/shop.pyc", ".demo/log"):
+        (tmp_path / "examples/orders" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "examples/orders" / name).write_text("of a run")
+    assert list_wheel(tmp_path) == clean
+    assert {"arriero/cli/main.py", "arriero/_examples/examples/orders/shop.py"} <= clean
+
+
+def list_wheel(folder: Path) -> set[str]:
+    """List the files of a wheel as the build backend chooses them; nothing is built."""
+    return {file.distribution_path for file in WheelBuilder(str(folder)).recurse_included_files()}
 
 
 def test_the_sdist_holds_neither_tests_nor_lab(built: Path) -> None:
