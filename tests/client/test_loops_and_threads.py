@@ -15,6 +15,7 @@ from threads_of_test import NewThreads
 
 from arriero import Agent, App, Attempt, DefinitionError, InvalidInput, workflow
 from arriero.runtime import result_waiters
+from arriero.store import open_store
 
 NEVER_SECONDS = 10_000.0
 
@@ -213,6 +214,22 @@ def test_an_event_loop_that_was_closed_with_the_app_open_bars_nobody(app: App) -
     assert asyncio.run(open_again()) == "pending"
 
 
+def test_an_event_loop_that_was_closed_while_the_app_was_open_on_it_leaves_no_store_behind(
+    machine: Machine, tmp_path: Path
+) -> None:
+    app = machine.app([echoes], [greet])
+    abandoned = asyncio.new_event_loop()
+    given = open_store(f"sqlite:///{tmp_path}/given.db")
+    abandoned.run_until_complete(app.session.open(given))
+    abandoned.run_until_complete(given.close())  # as the end of the process would
+    abandoned.close()
+    assert not app.session.is_open
+    with pytest.raises(InvalidInput, match="is not open"):
+        _ = app.store
+    with app.sync:
+        assert app.store == machine.url
+
+
 # --- refused
 async def test_running_it_on_an_event_loop_and_in_the_background_is_refused(app: App) -> None:
     def run_too() -> None:
@@ -222,6 +239,26 @@ async def test_running_it_on_an_event_loop_and_in_the_background_is_refused(app:
     async with app.running():
         with pytest.raises(InvalidInput, match="App machine is running already in this process"):
             await asyncio.to_thread(run_too)
+
+
+async def test_of_two_that_begin_to_run_it_at_the_same_time_one_is_refused(app: App, machine: Machine) -> None:
+    may_end = asyncio.Event()
+
+    async def run() -> str:
+        try:
+            async with app.running():
+                await may_end.wait()
+                return await within(app.execute(greet("mule")))  # its Scheduler is still the one of the App
+        except InvalidInput as error:
+            return str(error)
+        finally:
+            may_end.set()
+
+    answers = sorted(await within(asyncio.gather(run(), run())))
+    assert answers == ["App machine is running already in this process", "hello mule"]
+    async with app.running():  # the claim of the refused one is gone
+        assert await within(app.execute(greet("again"))) == "hello again"
+    await machine.check()
 
 
 async def test_threads_join_the_store_that_the_event_loop_was_given(app: App, machine: Machine, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -45,24 +45,26 @@ async def run_node(
         agents: those to host.
         drain: on leaving, let running attempts end.
     """
-    session.openings.refuse_second_run()
-    await session.open(store)
-    try:
-        node = _make_node(session, roles, agents, configuration)
-        if "scheduler" in roles:  # before it can lead: what is due by a new line is not run by the old one
-            await declare_schedules(session)
-        await node.start()
-        session.node = node
+    with ExitStack() as claim:
+        claim.enter_context(session.openings.claim_run())
+        await session.open(store)
         try:
-            yield
-        finally:
-            session.node, session.draining_node = None, node
+            node = _make_node(session, roles, agents, configuration)
+            if "scheduler" in roles:  # before it can lead: what is due by a new line is not run by the old one
+                await declare_schedules(session)
+            await node.start()
+            session.node = node
             try:
-                await node.stop(drain=drain)
+                yield
             finally:
-                session.draining_node = None
-    finally:
-        await session.close()
+                session.node, session.draining_node = None, node
+                claim.close()
+                try:
+                    await node.stop(drain=drain)
+                finally:
+                    session.draining_node = None
+        finally:
+            await session.close()
 
 
 def _make_node(

@@ -3,8 +3,8 @@
 import asyncio
 import copy
 import os
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidInput
@@ -79,6 +79,18 @@ class Opening:
             self.loop.call_soon_threadsafe(function, *args)
 
 
+class _Run:
+    """A claim to run the App. It ends with its event loop, and a child process that was forked meanwhile does not have it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._process = loop, os.getpid()
+
+    @property
+    def is_alive(self) -> bool:
+        """Returns True if it can still run the App."""
+        return not self._loop.is_closed() and self._process == os.getpid()
+
+
 class Openings:
     """All openings of an App in this process. Threads call it at the same time.
 
@@ -88,6 +100,7 @@ class Openings:
         by_loop: those in use.
         first: for the event loop that opens the App while no other one has it open.
         spare: the first one, while it is not in use.
+        runs: claims to run the App. The first one that is alive has the right.
     """
 
     def __init__(self, app: str, get_ports: Callable[[], Ports]) -> None:
@@ -96,6 +109,7 @@ class Openings:
         self.first = Opening(get_ports)
         self.spare = [self.first]
         self.by_loop: dict[asyncio.AbstractEventLoop | None, Opening] = {}
+        self.runs: list[_Run] = []
 
     def __copy__(self) -> "Openings":
         """Copy the one on the running event loop."""
@@ -118,6 +132,8 @@ class Openings:
     def find_any(self) -> Opening:
         """Find an opening to look at from another event loop or thread: the one that runs roles, if there is one."""
         openings = self.list_all()
+        if not openings and self.first.loop is not None and self.first.loop.is_closed():  # nobody left it before
+            return Opening(self._get_ports)
         return next((one for one in openings if one.node is not None), openings[0] if openings else self.first)
 
     def list_all(self) -> list[Opening]:
@@ -129,11 +145,21 @@ class Openings:
         here = self.find()
         return [here, *(opening for opening in self.list_all() if opening is not here)]
 
-    def refuse_second_run(self) -> None:
-        """Refuse to run the App while it runs in this process, on whichever event loop. Raises InvalidInput."""
+    @contextmanager
+    def claim_run(self) -> Iterator[None]:
+        """Refuse to run the App twice in this process, on whichever event loops. Raises InvalidInput.
+
+        The claim is made before anything is awaited: of two that begin at the same time, the second is refused.
+        """
         self.refuse_inherited()
-        if self.find_any().node is not None:
-            raise InvalidInput(f"App {self._app} is running already in this process")
+        claim = _Run(asyncio.get_running_loop())
+        self.runs.append(claim)
+        try:
+            if next(run for run in list(self.runs) if run.is_alive) is not claim:
+                raise InvalidInput(f"App {self._app} is running already in this process")
+            yield
+        finally:
+            self.runs.remove(claim)
 
     def refuse_inherited(self) -> None:
         """Refuse to work in a child process that was forked while the App was open. Raises InvalidInput.
