@@ -1,5 +1,6 @@
 """A command that is not there is answered with the one that was meant, on one line of standard error."""
 
+import json
 from collections import Counter
 
 import click
@@ -52,6 +53,18 @@ def test_a_command_that_is_not_there_is_answered_with_the_one_that_was_meant(
     said = refusal(call, *words.split())
     assert said.endswith(f"; {meant}")
     assert said.startswith("there is no `arriero ")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("task history --json", "`arriero history TASK --json` is it"),
+        ("status --json", "`arriero doctor --json` is it"),
+        ("explain 1001 --json", "`arriero task explain 1001 --json` is it"),
+    ],
+)
+def test_json_is_not_taken_for_what_the_command_works_on(call: Call, words: str, meant: str) -> None:
+    assert json.loads(call(*words.split()).stderr)["detail"].endswith(f"; {meant}")
 
 
 def test_words_that_need_quotes_are_quoted_and_a_password_is_not_repeated(call: Call) -> None:

@@ -264,6 +264,10 @@ def test_held_tasks_are_grouped_by_cause_with_one_command_for_all_of_them() -> N
     assert says[1].says.startswith("9 tasks of fulfil held by one cause: replay [replay]; the first since")
     assert "for all of them: arriero task resubmit --state held --workflow fulfil --code replay" in says[1].remedy
     assert says[2].says.startswith("1 task of fulfil held by one cause: step; since")
+    many = summarize_groups([alert(no=no, code=f"code-{no}") for no in range(30)])
+    of_many = diagnose_store(survey(states={TaskState.HELD: 60}), oldest_alert=alert(), causes=many)
+    last = [finding for finding in of_many if finding.about == "held"][-1]
+    assert last.says.startswith("tasks are held for ")
     alone = diagnose_store(survey(states={TaskState.HELD: 1}), oldest_alert=alert(), causes=summarize_groups([alert()]))
     assert [finding.level for finding in alone if finding.about == "held"] == ["care"]
 

@@ -80,6 +80,9 @@ KNOWN = {
 }
 
 
+FORMAT_OPTIONS = ("--json",)
+
+
 class NearMissGroup(click.Group):
     """A group that answers a command that is not there with the one that was meant."""
 
@@ -138,7 +141,10 @@ def _format_command(root: click.Group, meant: MeantCommand, rest: Sequence[str])
     names_one = bool(rest) and not rest[0].startswith("-")
     command = meant.of_one if meant.of_one and names_one else meant.command
     given = [] if any(map(holds_password, rest)) else [*map(shell_word, rest)]
-    return " ".join((PROGRAM, command, *(given or _list_arguments(root, command))))
+    formats = [word for word in given if word in FORMAT_OPTIONS]  # they name nothing that the command works on
+    if formats == given:
+        given = [*_list_arguments(root, command), *formats]
+    return " ".join((PROGRAM, command, *given))
 
 
 def _list_arguments(root: click.Group, command: str) -> list[str]:

@@ -355,7 +355,7 @@ def _check_errors(survey: Survey, oldest: AlertRow | None, causes: Sequence[Aler
         found.append(
             Finding(
                 "information",
-                "error",
+                "held",
                 f"tasks are held for {format_count(len(causes) - NAMES_SHOWN_MAX, 'more cause')}",
             )
         )
