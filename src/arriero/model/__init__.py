@@ -44,7 +44,7 @@ class TaskState(StrEnum):
         return cls.HELD if value == "error" else None
 
     def __init__(self, word: str) -> None:
-        self.stored = "error" if word == "held" else word  # in tables: release 0.4 reads it there (docs/adr/0076)
+        self.stored = "error" if word == "held" else word  # in tables: release 0.4 reads it there (docs/adr/0077)
 
 
 class StepState(StrEnum):
