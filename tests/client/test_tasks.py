@@ -269,7 +269,7 @@ async def test_tasks_that_leave_the_filter_as_they_are_acted_on_skip_nobody(shop
         for number in range(many):
             await world.app.submit(failing(number))
         await world.clock.advance(10)
-        acted = await world.app.tasks(state="held").resubmit(**WHO)  # each leaves the state error at once
+        acted = await world.app.tasks(state="held").resubmit(**WHO)  # each leaves the state held
         assert (acted.meant, len(acted.done)) == (many, many)
         await world.clock.advance(10)
         views = [view async for view in world.app.tasks(state="held")]

@@ -107,7 +107,7 @@ async def test_the_store_keeps_that_and_how_many_were_purged_and_by_whom(world: 
 async def test_only_tasks_in_the_named_states_go(world: World, state: TaskState) -> None:
     await processed(world, "processed")
     await compensated(world, "compensated")
-    await held(world, "error")
+    await held(world, "held")
     await tell_alerts(world)
     await world.held("processing")
     await world.submit("pending")
