@@ -37,12 +37,16 @@ def test_explain_says_where_a_refusal_was_raised(sold: Call) -> None:
 
 
 def test_show_prints_the_traceback_and_json_has_it_whole(sold: Call) -> None:
-    told = sold("task", "show", "buggy").stdout.splitlines()
+    told = sold("task", "show", "buggy", "--trace").stdout.splitlines()
     spot, source = bug_line().split(": `")
     at = told.index(f"where the task failed; the line to fix: {bug_line()}")
     assert told[at + 1 : at + 4] == ["  ZeroDivisionError", f"    {spot}", f"      {source[:-1]}"]
     shown = json.loads(sold("task", "show", "buggy", "--json").stdout)
     assert msgspec.convert(shown["failure"], TaskFailure).trace[0].frames[0].function == "buggy"
+    plain = sold("task", "show", "buggy").stdout.splitlines()
+    at = plain.index(f"where the task failed; the line to fix: {bug_line()}")
+    assert plain[at + 1 : at + 3] == ["`arriero task show --trace` prints the traceback.", ""]
+    assert plain[at + 3].split(maxsplit=1) == ["next:", "arriero task explain buggy   arriero history buggy"]
     step = sold("task", "show", "compensated").stdout
     assert "where step 2, reserve failed; raised at shopfront.py:" in step
 

@@ -29,6 +29,7 @@ from ..model.instants import as_datetime
 from ..store.readable import legible_task
 from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
+from ..text.escaping import shell_argument
 from ..text.format import format_count, format_duration, format_labelled_location
 from .history import print_record
 from .near_misses import NearMissGroup
@@ -215,16 +216,17 @@ def task(context: click.Context) -> None:
 @click.option(
     "--policy", "with_policy", is_flag=True, help="Also show the policies, and how often each step may be called."
 )
+@click.option("--trace", "with_trace", is_flag=True, help="Also show the traceback of each failure.")
 @store_option
 @json_option
-def show_task(task_id: str, with_policy: bool, store: str | None, as_json: bool) -> None:
+def show_task(task_id: str, with_policy: bool, with_trace: bool, store: str | None, as_json: bool) -> None:
     """Show one task: its steps, attempts and failures, what it waits for, what is still to be undone."""
     loaded, beside, ahead = asyncio.run(_load_shown(task_id, store))
     one = build_shown_task(loaded, beside, ahead)
     if as_json:
         print_json(one)
     else:
-        _print_task(one, legible_task(loaded)[0], with_policy=with_policy)
+        _print_task(one, legible_task(loaded)[0], with_policy=with_policy, with_trace=with_trace)
         print_record(beside.record)
 
 
@@ -240,7 +242,7 @@ async def _load_shown(task_id: str, store: str | None) -> tuple[Loaded, TaskCont
         return loaded, beside, await load_tasks_ahead(loaded, opened)
 
 
-def _print_task(one: TaskAnswer, loaded: Loaded, *, with_policy: bool) -> None:
+def _print_task(one: TaskAnswer, loaded: Loaded, *, with_policy: bool, with_trace: bool) -> None:
     for says in one.unreadable:
         _print_field("cannot be read", says)
     _print_fields(
@@ -272,7 +274,7 @@ def _print_task(one: TaskAnswer, loaded: Loaded, *, with_policy: bool) -> None:
             "complete by": format_time(one.complete_by),
             "paused since": format_time(one.paused_at),
             "snoozed until": format_time(one.snoozed_until),
-            "held by": "" if one.held_by is None else f"process {one.held_by.removeprefix('process ')}",
+            "driven by": "" if one.held_by is None else f"process {one.held_by.removeprefix('process ')}",
             "incarnation": str(one.incarnation) if one.incarnation > 1 else "",
             "reply queue": one.reply_to or "",
             "priority": str(one.priority),
@@ -283,7 +285,9 @@ def _print_task(one: TaskAnswer, loaded: Loaded, *, with_policy: bool) -> None:
         }
     )
     _print_payloads(one.steps)
-    _print_traces(one)
+    _print_failures(one, with_trace=with_trace)
+    command = shell_argument(one.id)
+    print_text(f"arriero task explain {command}   arriero history {command}", first=f"{'next:':{LABEL_WIDTH}}")
 
 
 def _print_fields(fields: Mapping[str, str]) -> None:
@@ -433,7 +437,7 @@ def _describe_step(step: ShownStep) -> str:
     return truncate("; ".join(says))
 
 
-def _print_traces(task: TaskAnswer) -> None:
+def _print_failures(task: TaskAnswer, *, with_trace: bool) -> None:
     """Print where in the code each failure of a task was raised."""
     failed = {f"step {step.ordinal}, {_format_step_name(step)}": step.failure for step in task.steps}
     traces = {name: failure.trace for name, failure in failed.items() if failure is not None and failure.trace}
@@ -443,7 +447,12 @@ def _print_traces(task: TaskAnswer) -> None:
         told = format_labelled_location(trace)
         click.echo()
         print_text(f"where {name} failed{'; ' if told else ''}{told}", hanging=2)
-        print_trace(trace, indent=2)
+        if with_trace:
+            print_trace(trace, indent=2)
+    if traces and not with_trace:
+        print_text("`arriero task show --trace` prints the traceback.")
+    if traces:
+        click.echo()
 
 
 task.add_command(list_tasks)
