@@ -22,7 +22,7 @@ SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 URL = "https://alerts.example/arriero"
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
-# For each kind, by what a person must be told: a value for the file in TOML, for the environment, and what is read.
+# For each kind, by what an operator must be told: a value for the file in TOML, for the environment, and what is read.
 SAID: dict[str, tuple[str, str, Any]] = {
     "store": ('"sqlite:////srv/a.db"', "sqlite:////srv/a.db", "sqlite:////srv/a.db"),
     "app": ('"shop:app"', "shop:app", "shop:app"),

@@ -118,7 +118,7 @@ async def a_gap_that_is_skipped(day: Day) -> None:
 
 
 async def a_late_arrival(day: Day) -> None:
-    says("Receipt 4 turns up after all. Its number was skipped: it is set aside, and a person is told.")
+    says("Receipt 4 turns up after all. Its number was skipped: it is set aside, and an operator is told.")
     await day.send("till-4", 4, 50)
     alert = await day.next_alert("till-4/4")
     expect(alert.cause == "late", f"the alert's cause is {alert.cause}")
@@ -189,7 +189,7 @@ async def main() -> None:
             await a_late_arrival(day)
             await a_head_that_fails(day)
             await the_end_of_the_day(day)
-    says("Every receipt was booked once, in its till's order but for the one that a person let through.")
+    says("Every receipt was booked once, in its till's order but for the one that an operator let through.")
 
 
 if __name__ == "__main__":

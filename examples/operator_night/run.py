@@ -92,7 +92,7 @@ async def a_card_is_refused(night: Night) -> None:
 
 
 async def an_order_is_taken_back(night: Night) -> None:
-    says("Order 1002 is processed; then the customer calls, and a person compensates it by hand.")
+    says("Order 1002 is processed; then the customer calls, and an operator compensates it by hand.")
     task = await app.submit(fulfil("1002", "good", 900), task_id="1002", reply_to="web-1")
     await task.result(timeout=PATIENCE)
     await night.type("task cancel 1002 --by ana --reason 'wrong verb: it has ended'", code=3)

@@ -169,7 +169,7 @@ def _line(
 
 
 def in_units(amount: int, unit: str) -> str:
-    """An amount as a person reads it: ``12.50 pounds``, ``3 pieces``."""
+    """An amount as an operator reads it: ``12.50 pounds``, ``3 pieces``."""
     return f"{as_number(amount, unit)} {unit_for_people(unit)}"
 
 

@@ -320,7 +320,7 @@ def _kill_one(plan: Plan, course: Course, workers: list[Worker]) -> None:
     """Kill a worker that has attempts under way, the busiest first, and start the next one in its place.
 
     It is frozen before the last look, so that what is seen is what is killed. None is killed where a task would lose
-    its last chance: a task that loses one process after the other is suspected of killing them, and held for a person.
+    its last chance: a task that loses one process after the other is suspected of killing them, and held for an operator.
     Raises: NotReadable - before anything was killed.
     """
     seen = held(plan.place)

@@ -24,11 +24,11 @@ SECONDS_PER_ATTEMPT = 2.0
 PATIENT = Supervision(attempts=12)
 """The services fail in passing at most 4 times under one key; the rest is for calls that wait behind others."""
 UNDOING = Supervision(attempts=30)
-"""An undo that is given up needs a person, so it is given up late."""
+"""An undo that is given up needs an operator, so it is given up late."""
 TRIES = Retry(tries=2, delay=0.1)
 IN_TURN = ConvoyPolicy(head="skip")
 """A customer's orders are one convoy. One that was undone has been handled, and the next one's turn comes. One that is
-held for a person is set aside: what the customer orders later does not wait for it."""
+held for an operator is set aside: what the customer orders later does not wait for it."""
 
 DOWN = Breaker(failure_rate=0.8)
 """In a storm of the demo half of all calls fail, and the services are still there: nothing should wait for them then."""

@@ -1,4 +1,4 @@
-"""``arriero agent`` beside a process whose service goes down: what a person sees, and what they may do."""
+"""``arriero agent`` beside a process whose service goes down: what an operator sees, and what they may do."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""`arriero store assign`: whose the tasks of a store are, said by a person."""
+"""`arriero store assign`: whose the tasks of a store are, said by an operator."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""`arriero lease`: who leads, since when, and a person's break."""
+"""`arriero lease`: who leads, since when, and an operator's break."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""``arriero schedule``: what a person sees of schedules, and what they may do to one."""
+"""``arriero schedule``: what an operator sees of schedules, and what they may do to one."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""`arriero supervise`: what a person at night, and a cron job, see of it."""
+"""`arriero supervise`: what an operator at night, and a cron job, see of it."""
 
 import asyncio
 import json

@@ -24,7 +24,7 @@ OUT_OF_STOCK = ("h1", "h2", "h3")
 
 @pytest.fixture
 def troubled(call: Call) -> Call:
-    """The command line on a store with tasks that need a person, and one that sleeps."""
+    """The command line on a store with tasks that need an operator, and one that sleeps."""
     from shopfront import Order, app, fulfil, held, later, shipped, wired
 
     async def sell() -> None:

@@ -1,4 +1,4 @@
-"""What a person sees of a convoy and may do to it, from Python: views, verbs, and who comes first."""
+"""What an operator sees of a convoy and may do to it, from Python: views, verbs, and who comes first."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -341,7 +341,7 @@ def test_the_undo_waits_for_forward_attempts_and_records_what_they_bring() -> No
         pytest.param(
             (DONE, undo_row(2, DONE, state=StepState.COMPLETED)), Compensate, id="after the last it is undone"
         ),
-        pytest.param((DONE, undo_row(2, DONE, state=StepState.FAILED)), Hold, id="one failed: a person is asked"),
+        pytest.param((DONE, undo_row(2, DONE, state=StepState.FAILED)), Hold, id="one failed: an operator is asked"),
     ],
 )
 def test_an_undo_goes_one_compensation_after_the_other(steps: tuple[StepRow, ...], ending: type) -> None:

@@ -1,4 +1,4 @@
-"""The keys of a step whose arguments a person has edited: those of the arguments that are sent."""
+"""The keys of a step whose arguments an operator has edited: those of the arguments that are sent."""
 
 from core_rows import step_row, task_row
 

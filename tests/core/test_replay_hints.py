@@ -1,4 +1,4 @@
-"""What a person is told to look for when code asks with other arguments than were recorded."""
+"""What an operator is told to look for when code asks with other arguments than were recorded."""
 
 import json
 import random

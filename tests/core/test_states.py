@@ -62,4 +62,4 @@ def test_a_result_is_final() -> None:
 def test_only_a_person_leads_out_of_a_failure_or_a_withdrawal() -> None:
     by_person = {StepEvent.SET_BACK, StepEvent.REOPENED, StepEvent.ANSWERED}
     leaving = {event for state, event in STEP_MOVES if state in (StepState.FAILED, StepState.WITHDRAWN)}
-    assert leaving == by_person | {StepEvent.PARKED}  # a failed compensation, for the undo that a person resumes
+    assert leaving == by_person | {StepEvent.PARKED}  # a failed compensation, for the undo that an operator resumes

@@ -1,4 +1,4 @@
-"""What a person may do to a task: the whole table of verb and state, and what each verb changes."""
+"""What an operator may do to a task: the whole table of verb and state, and what each verb changes."""
 
 from typing import Any
 

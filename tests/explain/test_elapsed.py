@@ -1,4 +1,4 @@
-"""How long a task and its steps took, told apart from the time they waited for a person."""
+"""How long a task and its steps took, told apart from the time they waited for an operator."""
 
 from typing import Any
 

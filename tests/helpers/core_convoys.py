@@ -116,7 +116,7 @@ async def _in_order(road: Road) -> None:
 
 
 async def _waits(road: Road) -> None:
-    """The head fails, the key stands still on it until it is mended; once a person sets it aside instead."""
+    """The head fails, the key stands still on it until it is mended; once an operator sets it aside instead."""
     for number in range(1, 4):
         await road.place(f"wait-{number}")
     await road.fails("wait-1")
@@ -142,7 +142,7 @@ async def _skips(road: Road) -> None:
 
 
 async def _parks(road: Road) -> None:
-    """Parked by its policy, mended while it is, released; then parked by a person."""
+    """Parked by its policy, mended while it is, released; then parked by an operator."""
     for number in range(1, 4):
         await road.place(f"park-{number}", head="park")
     await road.fails("park-1")
@@ -156,11 +156,11 @@ async def _parks(road: Road) -> None:
 
 
 async def _by_sequence(road: Road) -> None:
-    """A gap that closes late; one that is skipped, and what is late then; one that a person skips; the end mark."""
+    """A gap that closes late; one that is skipped, and what is late then; one that an operator skips; the end mark."""
     await road.place("gap-2", 2)
     await road.look()
     road.wait(GAP_WITHIN)
-    await road.look()  # a person is told
+    await road.look()  # an operator is told
     await road.place("gap-1", 1)
     await road.look()
     await road.processed("gap-1", "gap-2")

@@ -408,7 +408,7 @@ async def _past_its_limit(town: Town) -> None:
 
 
 async def _of_an_app(town: Town) -> None:
-    """It does not say whose it is until a person does; another is its App's from the beginning."""
+    """It does not say whose it is until an operator does; another is its App's from the beginning."""
     await town.submit("unsaid")
     await town.claim("unsaid")
     number = town.number("unsaid")
@@ -423,7 +423,7 @@ async def _of_an_app(town: Town) -> None:
 
 
 async def _outage(town: Town) -> None:
-    """A service that fails: its breaker opens, two canaries go, the second one is answered; a person pauses it in between."""
+    """A service that fails: its breaker opens, two canaries go, the second one is answered; an operator pauses it in between."""
     gate = {"app": APP, "agent": GATE, "target": ""}
     by = {"by": "ana", "reason": "they called"}
     again = policy(attempts=5)
@@ -506,7 +506,7 @@ async def _doubted(town: Town) -> None:
 
 
 async def _delivered(town: Town) -> None:
-    """A program holds the attempt of a step. A person says that it did not happen, and the next one is reported."""
+    """A program holds the attempt of a step. An operator says that it did not happen, and the next one is reported."""
     await town.submit("delivered")
     await town.claim("delivered")
     await town.advance("delivered", opened=(request("look", agent="far", take=False),), ending=Keep())

@@ -1,4 +1,4 @@
-"""Which worker may be killed: none whose task would be held for a person, as if it had killed three processes itself."""
+"""Which worker may be killed: none whose task would be held for an operator, as if it had killed three processes itself."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ async def end_and_move_to_head(store: StateStore, clock: TestClock, name: str) -
 
 
 async def end_and_return_of_an_earlier_one(store: StateStore, clock: TestClock, name: str) -> tuple[Asked, Asked]:
-    """A person has a task done again that was set aside before the open one, as that ends."""
+    """An operator has a task done again that was set aside before the open one, as that ends."""
     policy = TaskPolicy(None, Supervision(), ConvoyPolicy(head="skip"))
     first, *_ = await waiting(store, name, "w", "x", "a", policy=msgspec.json.encode(policy).decode())
     failed = msgspec.structs.replace(end_of(await head(store, name)), ending=Hold(FAILED))

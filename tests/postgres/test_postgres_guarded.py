@@ -153,7 +153,7 @@ async def test_a_leader_that_freezes_in_its_transaction_bars_nobody_for_longer_t
 
 
 async def lease_freed(lease: LeaseConnection) -> None:
-    """Wait until a person's break, which waits for guarded transactions as a grant does, went through."""
+    """Wait until an operator's break, which waits for guarded transactions as a grant does, went through."""
     while True:
         with suppress(LeaseUnavailable):
             await lease.break_lease("ops", "it froze", at_once=True)

@@ -282,7 +282,7 @@ async def plan_and_report(store: StateStore, names: Sequence[str]) -> list[Two]:
 
 
 async def pause_and_advance(store: StateStore, names: Sequence[str]) -> list[Two]:
-    """A person's verb frees the task that its Scheduler drives on."""
+    """An operator's verb frees the task that its Scheduler drives on."""
     tasks = await held(store, names)
     pause: dict[str, Any] = {"verb": Verb.PAUSE, "incarnation": 1, "by": "ana", "reason": "she says so"}
     return [
@@ -432,7 +432,7 @@ async def remove_and_acquire(store: StateStore, names: Sequence[str]) -> list[Tw
 
 
 async def remove_and_open(store: StateStore, names: Sequence[str]) -> list[Two]:
-    """Upkeep removes a breaker that has been closed for long, while a person opens it."""
+    """Upkeep removes a breaker that has been closed for long, while an operator opens it."""
     closed = [later(Instant(NOON), 1.0 + number_of(name)) for name in names]
 
     def keep(rows: Any) -> None:

@@ -503,7 +503,7 @@ class TestTheLog:
         opened, closed = [record for record in caplog.records if record.name == "arriero.alerts"]
         assert (opened.levelno, closed.levelno) == (logging.WARNING, logging.INFO)
         assert "task order-1 of orders needs an operator: card declined" in opened.getMessage()
-        assert "needs nobody any more" in closed.getMessage()
+        assert "needs no operator any longer" in closed.getMessage()
 
 
 HEARD: list[tuple[Alert, int]] = []

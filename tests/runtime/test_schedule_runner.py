@@ -310,7 +310,7 @@ async def test_a_leader_that_dies_leaves_the_open_run_and_the_new_one_as_one_com
 
 
 async def ask_for_a_run(office: Office, *instants: Instant, is_backfill: bool = False) -> None:
-    """As a person does, by run-now or a backfill."""
+    """As an operator does, by run-now or a backfill."""
     row = await office.find()
     submits = tuple(build_run(row, instant, POLICY, 3) for instant in instants)
     asked: dict[str, Any] = {"app": "shop", "name": row.name, "by": "ana", "reason": "x", "runs": instants}
@@ -463,7 +463,7 @@ async def test_a_row_that_cannot_be_read_keeps_no_other_schedule_waiting_and_ope
     assert error.row == 'schedule ["shop","broken"]'
     office.store.schedule_rows["shop", "broken"] = msgspec.structs.replace(
         row, revision=100
-    )  # a person has corrected it
+    )  # an operator has corrected it
     await runner.finish()
     assert [task.task_id for task in office.store.tasks.values()].count("shop/broken@2023-11-15T02:13:20Z") == 1
     assert await office.store.look_at_unreadable() == 1

@@ -1,4 +1,4 @@
-"""A row that this release cannot read, under a running App: the others go on, a person is told, and it goes on when mended."""
+"""A row that this release cannot read, under a running App: the others go on, an operator is told, and it goes on when mended."""
 
 import asyncio
 import logging

@@ -37,7 +37,7 @@ async def test_the_command_line_and_http_show_the_same_task(tmp_path: Path) -> N
             over_http = await _get(world, f"/v1/tasks/{task_id}")
             assert over_http.pop("payloads") == "included"
             told = await _ask_command_line("task", "show", task_id, "--json", "--store", url)
-            over_http["waited_seconds"] = told["waited_seconds"] = 0.0  # of what waits for a person it grows
+            over_http["waited_seconds"] = told["waited_seconds"] = 0.0  # of what waits for an operator it grows
             assert over_http == told
         listed = (await _get(world, "/v1/tasks?order=newest"))["tasks"]
         assert listed == await _ask_command_line("task", "list", "--json", "--store", url, many=True)

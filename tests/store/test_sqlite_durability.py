@@ -227,7 +227,7 @@ INDEX_OF = {
     "select_stuck": "arriero_task_unseen",
     "select_task_history": "arriero_history_of_task",
 }
-# What a person asks, rarely, and outside the writer's transactions.
+# What an operator asks, rarely, and outside the writer's transactions.
 READS_ALL = {"count_tasks", "select_filtered", "survey_requests", "measure_requests"} | {
     f"survey_{what}" for what in ("tasks", "workflows", "steps", "not_undoable")
 }

@@ -1,4 +1,4 @@
-"""A failed step that a person answers while its task is undone."""
+"""A failed step that an operator answers while its task is undone."""
 
 from store_world import FAILED, World, gave_up, undo_of
 

@@ -1,4 +1,4 @@
-"""Leases: one holder at a time under a growing term, prolonged, given back, and taken away by a person."""
+"""Leases: one holder at a time under a growing term, prolonged, given back, and taken away by an operator."""
 
 from store_world import NOON, TestClock, World, kinds
 
@@ -91,7 +91,7 @@ async def test_a_lease_shows_how_it_stands_with_the_clock_that_it_lapses_by(worl
     assert (now, list(rows)) == (clock(), [_row("a", 1, 1, later(NOON, 5)), row])
 
 
-# --- taken away by a person
+# --- taken away by an operator
 async def test_a_broken_lease_is_not_prolonged_and_stays_taken_until_it_would_have_lapsed(
     world: World, clock: TestClock
 ) -> None:

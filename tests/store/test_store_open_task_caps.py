@@ -74,7 +74,7 @@ async def test_a_task_that_ends_frees_a_place_and_one_that_is_resubmitted_counts
     again = Operate(
         actor="operator", task_no=held.task_no, verb=Verb.RESUBMIT, incarnation=1, by="ana", reason="mended"
     )
-    await world.written(again)  # a person may open a task beyond the cap; it counts
+    await world.written(again)  # an operator may open a task beyond the cap; it counts
     assert await ask(world, capped("g", 4), capped("g", 5)) == [TOO_MANY_OPEN_TASKS, "new"]
 
 

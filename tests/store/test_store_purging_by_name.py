@@ -1,4 +1,4 @@
-"""What a person names is removed with all that is kept of it, or not at all; the history that is left stays checkable."""
+"""What an operator names is removed with all that is kept of it, or not at all; the history that is left stays checkable."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -119,7 +119,7 @@ async def test_a_task_whose_number_would_be_missing_is_kept(world: World) -> Non
 
 # --- a convoy
 async def fill(world: World, key: str, count: int = 3) -> None:
-    """A key with tasks that have ended, a value, and a person's words in its history."""
+    """A key with tasks that have ended, a value, and an operator's words in its history."""
     await world.process()
     for number in range(count):
         await world.submit(f"{key}-{number}", convoy=key)

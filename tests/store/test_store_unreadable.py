@@ -1,4 +1,4 @@
-"""A row that this release cannot read: nothing else waits for it, a person is told once, and it goes on when it is mended."""
+"""A row that this release cannot read: nothing else waits for it, an operator is told once, and it goes on when it is mended."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable

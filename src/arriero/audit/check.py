@@ -72,7 +72,7 @@ _STORE_STREAM = 0
 
 CHECKED: dict[str, str] = {
     "I1": "every task ends (asked for with --complete)",
-    "I2": "an end never changes; only a person's verb opens the next incarnation",
+    "I2": "an end never changes; only an operator's verb opens the next incarnation",
     "I3": "a task is submitted once",
     "I5": "nothing happens to a task that was never submitted; tasks of a ledger come after it was opened, and no more than it accepted",
     "I6": "fences strictly increase",
@@ -96,7 +96,7 @@ CHECKED: dict[str, str] = {
     "I26": "a permanent failure is not retried by itself; a held task has exactly one open alert",
     "I27": "the undo plan stands before its first action",
     "I28": "the undo goes in reverse, steps in doubt first, one at a time, after every attempt ended",
-    "I30": "a step in doubt is part of the undo; only a result or a person settles a doubt, of a try as of an attempt",
+    "I30": "a step in doubt is part of the undo; only a result or an operator settles a doubt, of a try as of an attempt",
     "I31": "nothing forward is dispatched after the undo began, and nothing is undone past a pivot",
     "I32": "a task is not shown as undone before it is",
     "I33": "terms of a lease strictly increase, one holder each",
@@ -109,7 +109,7 @@ CHECKED: dict[str, str] = {
     "I44": "a status never contradicts its task",
     "I45": "the last status of an incarnation tells its end, in the queue that the submission named",
     "I53": "history is append-only, gap-free and hash-chained, and every event in it is known",
-    "I59": "every verb of a person tells who, from which state to which, and which arguments an edit replaces",
+    "I59": "every verb of an operator tells who, from which state to which, and which arguments an edit replaces",
     "I61": "a task and its steps are run by processes of its own App",
     "I62": "the fence of a breaker strictly increases, and its states follow each other as in its table",
     "I63": "canaries go one wave after the other, never more than a wave has, and none while the breaker is closed or paused",
@@ -124,7 +124,7 @@ CHECKED: dict[str, str] = {
     "I75": "a schedule runs each instant once, as a task whose id is the schedule and the instant",
     "I76": "about each instant of a schedule is decided once, in order; one is passed over only where overlap or catch-up says so",
     "I77": "a verb that says who approved it was approved by each of them, for the same, since the verb before it",
-    "I78": "a process that is lost takes no attempt from the program that holds it; only such an attempt is ended by a person",
+    "I78": "a process that is lost takes no attempt from the program that holds it; only such an attempt is ended by an operator",
 }
 
 

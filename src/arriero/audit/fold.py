@@ -131,7 +131,7 @@ class TaskFold:
     def judge_snooze(self, what: str) -> None:
         """Convict what begins before the end of a snooze."""
         if self.snoozed_until is not None and self.at < self.snoozed_until:
-            self.convict("I10", f"{what} at {self.at}, though a person had snoozed it until {self.snoozed_until}")
+            self.convict("I10", f"{what} at {self.at}, though an operator had snoozed it until {self.snoozed_until}")
 
     def judge_pivot(self, what: str) -> None:
         """Convict an undo after a pivot has, or may have, happened."""

@@ -290,7 +290,7 @@ class BreakerFold:
         if self.state == "closed":
             self._convict("I63", f"{where} went while the breaker was closed")
         if self.paused:
-            self._convict("I63", f"{where} went while a person kept the Agent paused")
+            self._convict("I63", f"{where} went while an operator kept the Agent paused")
         if event.fence != self.fence:
             if self.state == "half_open" and self._under_way:
                 self._convict(

@@ -89,7 +89,7 @@ def _judge_approvers(task: TaskFold, event: OperatorAction) -> None:
     for name in names:
         skeletons = list_skeletons(name)
         if known & skeletons:
-            task.convict("I77", f"{event.verb} counts a person twice: {', '.join(names)}")
+            task.convict("I77", f"{event.verb} counts an operator twice: {', '.join(names)}")
             break
         known |= skeletons
     for name in event.approved_by:

@@ -220,7 +220,7 @@ def _dispatch(task: TaskFold, event: StepDispatched | CompensationDispatched) ->
             "I11", f"step {step.ordinal} was dispatched under fence {event.fence}, the highest was {step.fence}"
         )
     if task.paused:
-        task.convict("I10", f"step {step.ordinal} was dispatched while a person kept the task paused")
+        task.convict("I10", f"step {step.ordinal} was dispatched while an operator kept the task paused")
     if task.turn is Turn.WAITING:
         task.convict("I40", f"step {step.ordinal} was dispatched while the task waited for its turn")
     task.judge_snooze(f"step {step.ordinal} was dispatched")

@@ -78,7 +78,7 @@ def _claim(task: TaskFold, event: TaskClaimed) -> None:
     if task.holder is not None:
         task.convict("I9", f"claimed by process {event.process} while process {task.holder} held it")
     if task.paused:
-        task.convict("I10", "claimed while a person kept it paused")
+        task.convict("I10", "claimed while an operator kept it paused")
     if task.turn not in (None, Turn.OPEN):
         task.convict("I10", f"claimed while its turn in the convoy was {task.turn}")
     elif task.not_before is None or task.at < task.not_before:

@@ -53,7 +53,7 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.DONE: "The command did what was asked.",
-    ExitCode.NO: "The answer is no: a check found something, a person declined, some of many tasks were refused, or a task failed.",
+    ExitCode.NO: "The answer is no: a check found something, an operator declined, some of many tasks were refused, or a task failed.",
     ExitCode.USAGE: "The options or values are wrong, a file cannot be read or written, or code or a package is missing.",
     ExitCode.REFUSED: "The rules of the store refuse it: a verb does not fit, another person must approve, another operation has the"
     " id, or a row cannot be read.",

@@ -296,7 +296,7 @@ def headline(view: TaskView) -> str:
         case "compensating" | "compensated":
             return f"undone: {view.reason}"
         case "error":
-            return "a person"
+            return "an operator"
 
 
 def bar(step: arriero.StepView) -> int:

@@ -36,7 +36,7 @@ CREATE TABLE {schema}.task (
     failure text,
     link integer NOT NULL,
     head text NOT NULL,
-    paused_at bigint,               -- since when a person keeps it from going on
+    paused_at bigint,               -- since when an operator keeps it from going on
     undoing boolean NOT NULL,       -- its undo has begun in this incarnation
     past_count integer NOT NULL,    -- steps up to this ordinal belong to a life undone as a whole
     branched_at bigint,             -- steps opened from here on followed a failure that is done again
@@ -53,7 +53,7 @@ CREATE TABLE {schema}.task (
     trace_context text,             -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
     from_ledger bigint,             -- of the ledger that it came with; it stays
     submitter text,                 -- the token that submitted it, if its open tasks are capped; it stays
-    snoozed_until bigint            -- nothing new of it begins before: so a person wants it
+    snoozed_until bigint            -- nothing new of it begins before: so an operator wants it
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;
@@ -93,7 +93,7 @@ CREATE UNIQUE INDEX task_sequence ON {schema}.task (convoy_no, sequence) WHERE s
 CREATE TABLE {schema}.body (
     task_no bigint PRIMARY KEY,
     arguments text NOT NULL,
-    asked text                      -- what was submitted, where a person edited it
+    asked text                      -- what was submitted, where an operator edited it
 );
 
 -- Payloads that people gave or replaced, with those they replaced. No row is changed; they go with their task, also where a
@@ -164,7 +164,7 @@ CREATE TABLE {schema}.step (
     delivered_at bigint,
     opened_at bigint NOT NULL,
     finished_at bigint,
-    asked text,                     -- what the code asks with, where a person had other arguments sent
+    asked text,                     -- what the code asks with, where an operator had other arguments sent
     app text NOT NULL DEFAULT '',   -- as of its task
     target text NOT NULL DEFAULT '', -- the part of its Agent's service that it calls
     canary bigint,                  -- the fence of the breaker that lets this attempt through; 0: it failed in an outage
@@ -230,7 +230,7 @@ CREATE TABLE {schema}.lease (
     owner text NOT NULL DEFAULT '',          -- who holds it, where it is no process
     duration bigint NOT NULL DEFAULT 0,   -- microseconds
     since bigint NOT NULL DEFAULT 0,
-    broken_by text NOT NULL DEFAULT '',      -- a person took it from its holder
+    broken_by text NOT NULL DEFAULT '',      -- an operator took it from its holder
     broken_reason text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 
@@ -250,7 +250,7 @@ CREATE INDEX status_of_queue ON {schema}.status (queue, (kind <> 'dropped'), no)
 CREATE INDEX status_of_task ON {schema}.status (task_no);
 CREATE INDEX status_old ON {schema}.status (at);
 
--- Tasks that need a person: opened when a task is held, closed when that ends.
+-- Tasks that need an operator: opened when a task is held, closed when that ends.
 CREATE TABLE {schema}.alert (
     no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     task_no bigint NOT NULL,
@@ -270,7 +270,7 @@ CREATE TABLE {schema}.alert (
 CREATE INDEX alert_of_task ON {schema}.alert (task_no);
 CREATE INDEX alert_due ON {schema}.alert (next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX alert_open ON {schema}.alert (no) WHERE closed_at IS NULL;
--- Of a row that a release cannot read a person is told once, whoever finds it.
+-- Of a row that a release cannot read an operator is told once, whoever finds it.
 CREATE UNIQUE INDEX alert_unreadable ON {schema}.alert (task_no, step) WHERE cause = 'unreadable' AND closed_at IS NULL;
 
 -- What a key is doing: whose turn it is. Keys stay when their tasks have ended.
@@ -286,7 +286,7 @@ CREATE TABLE {schema}.convoy (
     reached bigint NOT NULL DEFAULT 0, -- the highest rank whose turn has come
     expected bigint NOT NULL DEFAULT 1, -- the next number of the producer's sequence
     gap_since bigint,
-    alerted_task bigint,            -- the task whose alert tells a person of the gap
+    alerted_task bigint,            -- the task whose alert tells an operator of the gap
     look_at bigint,                 -- when it is to be decided anew whose turn it is
     parked_at bigint,
     parked_why text NOT NULL DEFAULT '',
@@ -371,15 +371,15 @@ CREATE TABLE {schema}.breaker (
     opened_at bigint,               -- when the last outage began
     failing_since bigint,           -- start of the window whose failures opened it
     closed_at bigint,               -- when the last outage ended
-    probe_at bigint,                -- when the next canary may go; null: only a person closes it
+    probe_at bigint,                -- when the next canary may go; null: only an operator closes it
     ramp_from bigint,               -- when the first canary succeeded
     wave bigint NOT NULL,           -- canaries that may go under this fence
     granted bigint NOT NULL,        -- canaries of this wave
     succeeded bigint NOT NULL,
     failed bigint NOT NULL,
     reason text NOT NULL,
-    opened_by text NOT NULL,        -- a person; empty: it opened by itself
-    paused_at bigint,               -- since when a person keeps the Agent from taking anything
+    opened_by text NOT NULL,        -- an operator; empty: it opened by itself
+    paused_at bigint,               -- since when an operator keeps the Agent from taking anything
     paused_by text NOT NULL,
     pause_reason text NOT NULL,
     PRIMARY KEY (app, agent, target)

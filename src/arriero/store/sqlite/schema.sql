@@ -33,7 +33,7 @@ CREATE TABLE arriero_task (
     failure TEXT,
     link INTEGER NOT NULL,
     head TEXT NOT NULL,
-    paused_at INTEGER,              -- since when a person keeps it from going on
+    paused_at INTEGER,              -- since when an operator keeps it from going on
     undoing INTEGER NOT NULL DEFAULT 0, -- its undo has begun in this incarnation
     past_count INTEGER NOT NULL DEFAULT 0, -- steps up to this ordinal belong to a life undone as a whole
     branched_at INTEGER,            -- steps opened from here on followed a failure that is done again
@@ -50,7 +50,7 @@ CREATE TABLE arriero_task (
     trace_context TEXT,             -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
     from_ledger INTEGER,            -- of the ledger that it came with; it stays
     submitter TEXT,                 -- the token that submitted it, if its open tasks are capped; it stays
-    snoozed_until INTEGER           -- nothing new of it begins before: so a person wants it
+    snoozed_until INTEGER           -- nothing new of it begins before: so an operator wants it
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.
@@ -83,7 +83,7 @@ CREATE INDEX arriero_task_submitter_open ON arriero_task (submitter)
 CREATE TABLE arriero_body (
     task_no INTEGER PRIMARY KEY,
     arguments TEXT NOT NULL,
-    asked TEXT                      -- what was submitted, where a person edited it
+    asked TEXT                      -- what was submitted, where an operator edited it
 );
 
 -- Payloads that people gave or replaced, with those they replaced. No row is changed; they go with their task, also where a
@@ -160,7 +160,7 @@ CREATE TABLE arriero_step (
     delivered_at INTEGER,
     opened_at INTEGER NOT NULL,
     finished_at INTEGER,
-    asked TEXT,                     -- what the code asks with, where a person had other arguments sent
+    asked TEXT,                     -- what the code asks with, where an operator had other arguments sent
     app TEXT NOT NULL DEFAULT '',   -- as of its task
     target TEXT NOT NULL DEFAULT '', -- the part of its Agent's service that it calls
     canary INTEGER,                 -- the fence of the breaker that lets this attempt through; 0: it failed in an outage
@@ -210,7 +210,7 @@ CREATE TABLE arriero_lease (
     owner TEXT NOT NULL DEFAULT '',          -- who holds it, where it is no process
     duration INTEGER NOT NULL DEFAULT 0,   -- microseconds
     since INTEGER NOT NULL DEFAULT 0,
-    broken_by TEXT NOT NULL DEFAULT '',      -- a person took it from its holder
+    broken_by TEXT NOT NULL DEFAULT '',      -- an operator took it from its holder
     broken_reason TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 
@@ -230,7 +230,7 @@ CREATE INDEX arriero_status_of_queue ON arriero_status (queue, no);
 CREATE INDEX arriero_status_of_task ON arriero_status (task_no);
 CREATE INDEX arriero_status_old ON arriero_status (at);
 
--- Tasks that need a person: opened when a task is held, closed when that ends.
+-- Tasks that need an operator: opened when a task is held, closed when that ends.
 CREATE TABLE arriero_alert (
     no INTEGER PRIMARY KEY AUTOINCREMENT,
     task_no INTEGER NOT NULL,
@@ -250,7 +250,7 @@ CREATE TABLE arriero_alert (
 CREATE INDEX arriero_alert_of_task ON arriero_alert (task_no);
 CREATE INDEX arriero_alert_due ON arriero_alert (next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX arriero_alert_open ON arriero_alert (no) WHERE closed_at IS NULL;
--- Of a row that a release cannot read a person is told once, whoever finds it.
+-- Of a row that a release cannot read an operator is told once, whoever finds it.
 CREATE UNIQUE INDEX arriero_alert_unreadable ON arriero_alert (task_no, step) WHERE cause = 'unreadable' AND closed_at IS NULL;
 
 -- What a key is doing. Keys stay when their tasks have ended.
@@ -266,7 +266,7 @@ CREATE TABLE arriero_convoy (
     reached INTEGER NOT NULL,       -- the highest rank whose turn has come
     expected INTEGER NOT NULL,      -- the next number of the producer's sequence
     gap_since INTEGER,
-    alerted_task INTEGER,           -- the task whose alert tells a person of the gap
+    alerted_task INTEGER,           -- the task whose alert tells an operator of the gap
     look_at INTEGER,                -- when it is to be decided anew whose turn it is
     parked_at INTEGER,
     parked_why TEXT NOT NULL,
@@ -333,15 +333,15 @@ CREATE TABLE arriero_breaker (
     opened_at INTEGER,              -- when the last outage began
     failing_since INTEGER,          -- start of the window whose failures opened it
     closed_at INTEGER,              -- when the last outage ended
-    probe_at INTEGER,               -- when the next canary may go; null: only a person closes it
+    probe_at INTEGER,               -- when the next canary may go; null: only an operator closes it
     ramp_from INTEGER,              -- when the first canary succeeded
     wave INTEGER NOT NULL,          -- canaries that may go under this fence
     granted INTEGER NOT NULL,       -- canaries of this wave
     succeeded INTEGER NOT NULL,
     failed INTEGER NOT NULL,
     reason TEXT NOT NULL,
-    opened_by TEXT NOT NULL,        -- a person; empty: it opened by itself
-    paused_at INTEGER,              -- since when a person keeps the Agent from taking anything
+    opened_by TEXT NOT NULL,        -- an operator; empty: it opened by itself
+    paused_at INTEGER,              -- since when an operator keeps the Agent from taking anything
     paused_by TEXT NOT NULL,
     pause_reason TEXT NOT NULL,
     PRIMARY KEY (app, agent, target)

@@ -94,7 +94,7 @@ UPDATE {schema}.lease
 
 -- check_term: keep a lease from being granted to others until the caller's transaction ends. Renewals do not wait for it.
 -- A caller that stands still in its transaction must not bar the next leader for ever: the server ends it after a while.
--- Zero rows: the term is past, or a person has broken the lease.
+-- Zero rows: the term is past, or an operator has broken the lease.
 SELECT set_config('idle_in_transaction_session_timeout',
                   least(%(milliseconds)s::bigint, nullif(setting.setting::bigint, 0))::text, true)
   FROM {schema}.lease CROSS JOIN pg_catalog.pg_settings AS setting

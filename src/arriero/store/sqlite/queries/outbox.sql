@@ -26,7 +26,7 @@ SELECT no, queue, task_no, '', '', number, incarnation, kind, at, data
   FROM arriero_status
  WHERE queue IN (SELECT value FROM json_each(:queues)) AND kind = 'dropped'
 
--- insert_alert: a task needs a person. A task has at most one open alert about an unreadable row.
+-- insert_alert: a task needs an operator. A task has at most one open alert about an unreadable row.
 INSERT INTO arriero_alert (task_no, incarnation, cause, reason, step, code, opened_at, closed_at, told, attempts, next_at, error,
                            trace)
 VALUES (:task_no, :incarnation, :cause, :reason, :step, :code, :opened_at, NULL, '[]', 0, :next_at, '', :trace)

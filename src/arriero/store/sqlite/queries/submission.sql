@@ -9,7 +9,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
   FROM arriero_task
  WHERE task_id IN (SELECT value FROM json_each(:task_ids))
 
--- select_submitted: the arguments that a task was submitted with, even if a person replaced them.
+-- select_submitted: the arguments that a task was submitted with, even if an operator replaced them.
 SELECT coalesce(asked, arguments) FROM arriero_body WHERE task_no = :task_no
 
 -- count_open_tasks: number of open tasks of a submitter; no more are counted than limit.
