@@ -1,6 +1,7 @@
 """One App that is open on event loops and in threads at the same time: each has its own opening, all have one store."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -8,12 +9,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from runtime_world import QUICK, SECONDS_MAX, Machine, until, within
 from threads_of_test import NewThreads
 
 from arriero import Agent, App, Attempt, DefinitionError, InvalidInput, workflow
+from arriero.client.openings import Opening
 from arriero.runtime import result_waiters
 from arriero.store import open_store
 
@@ -228,6 +232,38 @@ def test_an_event_loop_that_was_closed_while_the_app_was_open_on_it_leaves_no_st
         _ = app.store
     with app.sync:
         assert app.store == machine.url
+
+
+class GivenBack(Opening):
+    """An opening that another thread gives back after one look at it."""
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name in ("loop", "target", "configuration", "node"):
+            setattr(self, name, None)
+        return value
+
+
+async def test_an_opening_that_another_thread_gives_back_meanwhile_disturbs_nobody(app: App, machine: Machine) -> None:
+    openings, elsewhere = app.session.openings, asyncio.new_event_loop()
+
+    def leave_elsewhere(**parts: Any) -> None:
+        openings.by_loop[elsewhere] = GivenBack(lambda: app.session.ports)
+        vars(openings.by_loop[elsewhere]).update(parts)
+
+    leave_elsewhere(target=open_store(machine.url), process=os.getpid())
+    async with app:
+        leave_elsewhere(target=open_store(machine.url))
+        openings.refuse_other_store(openings.find(), open_store(machine.url))
+        leave_elsewhere(target=open_store("memory://"))
+        with pytest.raises(InvalidInput, match="App machine is open on memory://"):
+            openings.refuse_other_store(openings.find(), open_store(machine.url))
+        leave_elsewhere(node=SimpleNamespace(hint=lambda: None), loop=elsewhere)
+        app.session.hint()
+        leave_elsewhere(loop=elsewhere)
+        openings.by_loop[elsewhere].run(lambda: None)
+        del openings.by_loop[elsewhere]
+    elsewhere.close()
 
 
 # --- refused

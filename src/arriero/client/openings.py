@@ -42,7 +42,8 @@ class Opening:
     @property
     def is_in_memory(self) -> bool:
         """Returns True if its store dies with it."""
-        return self.target is not None and self.target.url == MEMORY
+        target = self.target  # read once: another thread may give the opening back
+        return target is not None and target.url == MEMORY
 
     def find_store(self) -> "StateStore":
         """Find the open store. Raises InvalidInput."""
@@ -72,11 +73,12 @@ class Opening:
 
     def run(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function on the event loop of this opening; not at all if it is closed."""
-        if self.loop is None or self.loop is asyncio._get_running_loop():
+        loop = self.loop  # read once: another thread may give the opening back
+        if loop is None or loop is asyncio._get_running_loop():
             function(*args)
             return
         with suppress(RuntimeError):  # the loop was closed a moment ago
-            self.loop.call_soon_threadsafe(function, *args)
+            loop.call_soon_threadsafe(function, *args)
 
 
 class _Run:
@@ -131,8 +133,8 @@ class Openings:
 
     def find_any(self) -> Opening:
         """Find an opening to look at from another event loop or thread: the one that runs roles, if there is one."""
-        openings = self.list_all()
-        if not openings and self.first.loop is not None and self.first.loop.is_closed():  # nobody left it before
+        openings, loop = self.list_all(), self.first.loop
+        if not openings and loop is not None and loop.is_closed():  # nobody left it before
             return Opening(self._get_ports)
         return next((one for one in openings if one.node is not None), openings[0] if openings else self.first)
 
@@ -177,10 +179,9 @@ class Openings:
     def refuse_other_store(self, opening: Opening, store: "StateStore") -> None:
         """Refuse an opening on another store than the App is open on. Raises InvalidInput."""
         for other in self.list_all():
-            if other.target is not None and store.url != other.target.url:
-                raise InvalidInput(
-                    f"App {self._app} is open on {other.target.url}; close it before opening {store.url}"
-                )
+            target = other.target  # read once: another thread may give the opening back
+            if target is not None and store.url != target.url:
+                raise InvalidInput(f"App {self._app} is open on {target.url}; close it before opening {store.url}")
             if other is not opening and other.is_in_memory:
                 raise InvalidInput(
                     f"App {self._app} is open on an event loop already, and a store in memory serves only that one: name a"

@@ -272,9 +272,10 @@ class Session:
     async def __aenter__(self) -> "Session":
         """Open the configured store, or the one that it is open on. Raises StoreError, SchemaOutdated, InvalidInput."""
         opening = self.openings.find_any()
-        url = self.configure().store if opening.target is None else opening.target.url
-        if opening.configuration is not None and not url.startswith("sqlite:"):
-            url = opening.configuration.store  # with its password
+        target, named_by = opening.target, opening.configuration  # read once: another thread may give the opening back
+        url = self.configure().store if target is None else target.url
+        if target is not None and named_by is not None and not url.startswith("sqlite:"):
+            url = named_by.store  # with its password
         await self.open(open_store(url))
         return self
 
@@ -334,8 +335,8 @@ class Session:
         openings = self.openings
         here = openings.by_loop.get(asyncio._get_running_loop()) or openings.find()
         for opening in dict.fromkeys([here, *openings.by_loop.values()]):
-            if opening.node is not None:
-                opening.run(opening.node.hint)
+            if (node := opening.node) is not None:
+                opening.run(node.hint)
 
     def settle_ended(self, task: TaskRow, loaded: Loaded) -> None:
         """Notify those who wait for a task, on any event loop, that it has ended in this process."""
