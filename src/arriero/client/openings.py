@@ -170,7 +170,7 @@ class Openings:
         """
         if any(opening.process != os.getpid() for opening in list(self.by_loop.values())):
             raise InvalidInput(
-                f"App {self._app} was open when this process was forked, and SQLite forbids to continue with that: fork"
+                f"App {self._app} was open when this process was forked, and its connections belong to the parent: fork"
                 " while the App is not open, or start processes by spawn"
             )
         for loop in [loop for loop in list(self.by_loop) if loop and loop.is_closed()]:
