@@ -280,7 +280,7 @@ class Vault:
             Ask(f"{one}pause", f"/v1/tasks/{sleeping}:pause", WHY),
             Ask(f"{one}resume", f"/v1/tasks/{sleeping}:resume", WHY),
             Ask(f"{many}resume", "/v1/tasks:resume", {**WHY, "filter": {"workflow": "wait_long", "paused": True}}),
-            Ask(f"{many}assign-app", "/v1/tasks:assign-app", {**TRY, "app": "other", "from_app": "retired"}),
+            Ask(f"{many}assign-app", "/v1/tasks:assign-app", {**TRY, "app": "other"}),
         ]
 
     def _list_requests_of_convoys(self, turn: str) -> list[Ask]:

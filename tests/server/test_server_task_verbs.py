@@ -206,6 +206,8 @@ async def test_tasks_of_another_app_are_assigned() -> None:
     async with open_shop() as world:
         await _post(world, "/v1/tasks", {"workflow": "fulfil", "arguments": {"order": {"item": "a"}}, "id": "a"}, 201)
         body = {**WHY, "app": "new-shop", "from_app": "shop", "dry_run": True}
+        unknown = await _post(world, "/v1/tasks:assign-app", {**body, "from_app": "shopp"}, 404)
+        assert unknown["code"] == "unknown-name"
         tried = await _post(world, "/v1/tasks:assign-app", body)
         assert tried["workflows"] == {"fulfil": 1}
         assert (await world.app.task("a").view()).app == "shop"

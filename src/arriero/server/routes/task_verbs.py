@@ -30,7 +30,14 @@ from ...events import read_events_to_show
 from ...events.task import OperatorAction
 from ...model import NUMBER_MAX, Instant, Loaded, TaskRow, Verb
 from ...model.verb_rules import VERBS, VerbArguments
-from ...operations.problems import APPROVAL_NEEDED, INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADABLE, VERB_REFUSED
+from ...operations.problems import (
+    APPROVAL_NEEDED,
+    INVALID_ARGUMENTS,
+    TASK_UNKNOWN,
+    UNKNOWN_NAME,
+    UNREADABLE,
+    VERB_REFUSED,
+)
 from ...payloads.codec import check_id
 from ...store.state_store import StateStore
 from ..calls import Call, HttpCall, narrow_filter
@@ -421,7 +428,7 @@ class AssignAppAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     Needs(Scope.OPERATE),
     summary="Say which App runs tasks. The same request again continues with what is left.",
     body=AssignAppRequest,
-    problems=(TASK_UNKNOWN,),
+    problems=(TASK_UNKNOWN, UNKNOWN_NAME),
     examples={"rename": {"app": "shop", "from_app": "old-shop", "reason": "it was renamed", "dry_run": True}},
     answer_example={
         "app": "shop",
