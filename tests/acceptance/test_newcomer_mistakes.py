@@ -184,6 +184,25 @@ async def a_store_of_a_newer_release() -> None:
 
 
 @mistake(
+    "store FOLDER/arriero.db: its tables lack arriero_alert.cause: a build from before the release made it, and it "
+    "cannot be migrated: export the history with that build, and begin a new store in another place"
+)
+async def a_store_of_a_build_from_before_the_release() -> None:
+    await open_app(Shop().app)
+    with closing(sqlite3.connect("arriero.db")) as other, other:
+        other.execute("ALTER TABLE arriero_alert RENAME COLUMN cause TO why")
+    await open_app(Shop().app)
+
+
+@mistake(
+    'store postgresql://db/shop: column "cause" does not exist; a build from before the release made it, and it '
+    "cannot be migrated: export the history with that build, and begin a new store in another place"
+)
+def a_store_on_postgresql_of_a_build_from_before_the_release() -> None:
+    raise translate_postgres(psycopg.errors.UndefinedColumn('column "cause" does not exist'), "postgresql://db/shop")
+
+
+@mistake(
     "store /srv/shop.db: attempt to write a readonly database; it cannot be written: give this "
     "user the right to write the file and its folder"
 )
@@ -668,7 +687,7 @@ async def no_worker() -> None:
 
 
 @mistake(
-    "the task has not ended within 0 s; it goes on; no Scheduler is alive on the store "
+    "the task has not ended within 0 s; it continues; no Scheduler is alive on the store "
     "sqlite:///FOLDER/arriero.db: run the App there (arriero run MODULE:APP --store "
     "sqlite:///FOLDER/arriero.db)"
 )
@@ -720,7 +739,7 @@ CALLS: dict[str, tuple[str, int, str]] = {  # by mistake: the command, its exit 
     "an attribute that is not an App": (
         "run shop:number",
         2,
-        "shop:number is no App, its type is int; Apps in shop: app",
+        "shop:number is not an App, its type is int; Apps in shop: app",
     ),
     "a command that is misspelt": ("tsak list", 2, "there is no `arriero tsak`; did you mean `arriero task list`?"),
     "an option that is misspelt": (
@@ -776,7 +795,7 @@ CALLS: dict[str, tuple[str, int, str]] = {  # by mistake: the command, its exit 
     "arguments without quotes": (
         "submit shop:app fulfil --arguments {order:1001}",
         2,
-        "--arguments is no JSON: JSON is malformed: expected '\"' (byte 1); it takes (order: Order, "
+        "--arguments is not JSON: JSON is malformed: expected '\"' (byte 1); it takes (order: Order, "
         'amount: int = 1), like arriero submit shop:app fulfil --arguments \'{"order":{"id":"text"}}\'',
     ),
     "arguments of a wrong type": (
@@ -819,7 +838,7 @@ CALLS: dict[str, tuple[str, int, str]] = {  # by mistake: the command, its exit 
     "arriero.toml that is no TOML": (
         "config --file store=sqlite:///shop.db",
         2,
-        "FOLDER/arriero.toml: it is no TOML: Invalid value (at line 1, column 7); correct it there",
+        "FOLDER/arriero.toml: it is not TOML: Invalid value (at line 1, column 7); correct it there",
     ),
 }
 

@@ -19,7 +19,7 @@ from arriero.model.answers import Submitted
 from arriero.model.commands import Process
 from arriero.store import open_store
 from arriero.store.memory import MemoryStore
-from arriero.store.migrate import migrate_sqlite, migrations
+from arriero.store.migrate import list_columns_of_schema, migrate_sqlite, migrations
 from arriero.store.sqlite import connection
 from arriero.store.sqlite import store as sqlite_store
 from arriero.store.sqlite.store import SqliteStore
@@ -402,6 +402,20 @@ def _objects(connection: sqlite3.Connection) -> list[tuple[str, str, str, list[s
     return sorted(
         (kind, name, table, re.findall(r"\w+|[^\w\s]", re.sub("--.*", "", sql))) for kind, name, table, sql in rows
     )
+
+
+async def test_the_columns_that_are_looked_for_are_those_that_a_new_file_has(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "store.db"))
+    await store.open()
+    await store.close()
+    with closing(sqlite3.connect(tmp_path / "store.db")) as written:
+        found = set(
+            written.execute(
+                "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c"
+                " WHERE t.type = 'table' AND t.name LIKE 'arriero%' AND t.name <> 'arriero_migration'"
+            )
+        )
+    assert found == {one for one in list_columns_of_schema("arriero.store.sqlite") if one[0] != "arriero_migration"}
 
 
 def test_schema_sql_is_the_sum_of_the_migrations() -> None:

@@ -1,9 +1,11 @@
 """Ordered, recorded migrations: numbered files, each applied once, all or nothing."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 TOLERATED = 1  # newer schemas that a release still works with: a migration only adds what the one before lacks
+MISSING_NAMED_MAX = 3  # columns, in an error
 RECORD = (
     "CREATE TABLE IF NOT EXISTS arriero_migration"
     " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL);"
@@ -113,7 +116,34 @@ def is_current(number: int, known: Sequence[Migration]) -> bool:
     return 0 <= number - known[-1].number <= TOLERATED
 
 
+UNRELEASED_BUILD = (
+    "a build from before the release made it, and it cannot be migrated: export the history with that build, and begin a new"
+    " store in another place"
+)
+
+
 # --- SQLite
+@cache
+def list_columns_of_schema(package: str) -> frozenset[tuple[str, str]]:
+    """List the tables of ``schema.sql`` with their columns."""
+    text = resources.files(package).joinpath("schema.sql").read_text(encoding="utf-8")
+    tables = re.findall(r"^CREATE TABLE (\w+) \((.*?)^\)", text, re.DOTALL | re.MULTILINE)
+    return frozenset(
+        (table, column) for table, body in tables for column in re.findall(r"^    ([a-z]\w*) [A-Z]", body, re.MULTILINE)
+    )
+
+
+COLUMNS = "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c WHERE t.type = 'table'"
+
+
+def refuse_missing_columns(missing: frozenset[tuple[str, str]]) -> NoReturn:
+    """Raises SchemaOutdated: a build from before the release made the file, with fewer columns under the same number."""
+    first = sorted(missing)[:MISSING_NAMED_MAX]
+    names = ", ".join(f"{table}.{column}" for table, column in first)
+    more = f" and {len(missing) - len(first)} more" if len(missing) > len(first) else ""
+    raise SchemaOutdated(f"its tables lack {names}{more}: {UNRELEASED_BUILD}")
+
+
 def statements(sql: str) -> Iterator[str]:
     """The statements of a script, one by one, so that they can share a transaction."""
     from sqlite3 import complete_statement  # only who opens a file pays for loading it

@@ -4,10 +4,12 @@ import psycopg
 
 from ...errors import InvalidInput, SchemaOutdated, StoreError
 from ..contract import MissingRight
+from ..migrate import UNRELEASED_BUILD
 
 CONFLICTS = frozenset({"40001", "40P01"})  # serialisation failure, deadlock: the transaction is to be run again
 LOCK_NOT_AVAILABLE = "55P03"
 NO_TABLES = frozenset({"3F000", "42P01", "42703", "42883"})  # no such schema, table, column, function
+NO_COLUMN = "42703"
 READ_ONLY = "25006"
 MISSING_RIGHT = "42501"
 
@@ -62,6 +64,8 @@ def translate_error(error: psycopg.Error, shown: str) -> StoreError:
     text = _text(error)
     state = error.sqlstate or ""
     if state in NO_TABLES:
+        if state == NO_COLUMN:
+            return SchemaOutdated(f"store {shown}: {text}; {UNRELEASED_BUILD}")
         return SchemaOutdated(f"store {shown}: {text}; its tables are not arriero's: run arriero migrate --store URL")
     remedy = _BY_STATE.get(state) or next((remedy for part, remedy in _BY_TEXT if part in text), None)
     kind = MissingRight if state == MISSING_RIGHT else StoreError

@@ -12,6 +12,7 @@ from ...errors import ArrieroError, StoreError, UnreadableRow
 from ...model import Instant
 from ...system.boot_clock import nanoseconds_since_boot, seconds_since_boot
 from ..contract import Unwritten
+from ..migrate import UNRELEASED_BUILD
 from ..task_filter import fold_text
 from .callers import CallerConnection, find_writing, name_existing
 
@@ -96,6 +97,8 @@ _REMEDIES = (
     ("unable to open", "it cannot be opened: create its folder, or give this user the right to write there"),
     ("disk is full", "no space is left: free some; nothing that was accepted is lost"),
     ("locked", "another program keeps the file locked: end its transaction"),
+    ("no such column", UNRELEASED_BUILD),
+    ("no such table: arriero_", UNRELEASED_BUILD),
     ("malformed", "the file is damaged: restore it from a backup"),
 )
 

@@ -28,7 +28,15 @@ from ..engine.convoys import list_ending_turns
 from ..engine.schedules import change_schedules
 from ..engine.transactions import Lane
 from ..engine.upkeep import purge
-from ..migrate import is_current, migrate_sqlite, migrations, read_applied_number
+from ..migrate import (
+    COLUMNS,
+    is_current,
+    list_columns_of_schema,
+    migrate_sqlite,
+    migrations,
+    read_applied_number,
+    refuse_missing_columns,
+)
 from ..process_locks import ProcessLocks, boot_id, folder_of_file
 from ..quarantine import Quarantine
 from ..rows import history_of
@@ -184,6 +192,8 @@ class SqliteStore(SqliteReading):
 
         if not self._is_ready(connection):
             self._transact(connection, prepare)
+        if missing := list_columns_of_schema(__package__).difference(connection.execute(COLUMNS)):
+            refuse_missing_columns(missing)
         connection.execute("PRAGMA busy_timeout=0")  # who waits for the write lock does so in ``begin_writing``
 
     def _is_ready(self, connection: sqlite3.Connection) -> bool:
