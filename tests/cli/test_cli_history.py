@@ -18,7 +18,7 @@ from arriero.model import HistoryRow
 
 def test_history_of_one_task_is_a_story_with_one_line_per_event(sold: Call) -> None:
     head, blank, section, *lines = sold("history", "unrefundable").stdout.splitlines()
-    assert head == "task unrefundable (number 3) of workflow fulfil, now error"
+    assert head == "task unrefundable (number 3) of workflow fulfil, now held"
     assert (blank, section.split(",")[0]) == ("", "incarnation 1")
     told = [line.partition(" s  ")[2] for line in lines]
     assert told[0] == "submitted to workflow fulfil of App 'shopfront' with priority 5"
@@ -39,7 +39,7 @@ def test_each_incarnation_is_a_section_and_says_who_opened_it_and_why(sold: Call
         "incarnation 1",
         "incarnation 2",
     ]
-    assert 'ana resubmitted it (error before, now compensating): "the bank\\x1b[2J is back"' in text
+    assert 'ana resubmitted it (held before, now compensating): "the bank\\x1b[2J is back"' in text
     assert "\x1b" not in text
 
 

@@ -118,7 +118,9 @@ def test_an_alert_that_cannot_be_told_makes_it_exit_with_1(
     result = call("supervise", "--once")
     assert result.exit_code == code
     says = (
-        "1 alert told" if code == 0 else "1 alert could not be delivered and will be repeated; the log above says why"
+        "1 alert delivered"
+        if code == 0
+        else "1 alert could not be delivered and will be repeated; the log above says why"
     )
     assert result.stdout.splitlines()[1:] == [f"arriero: {says}"]
     assert call("supervise", "--once").stdout.splitlines()[1:] == ["arriero: nothing was due"]  # told, or not yet again

@@ -152,9 +152,7 @@ def test_a_refusal_is_one_line_that_names_what_is_allowed(
 def test_a_dry_run_changes_nothing(troubled: Call) -> None:
     before = history(troubled)
     told = troubled("task", "resubmit", "h1", *WHY, "--dry-run")
-    assert told.stdout.startswith(
-        "resubmit would be accepted; task h1 is error; it waits for an operator; out of stock"
-    )
+    assert told.stdout.startswith("resubmit would be accepted; task h1 is held; it waits for an operator; out of stock")
     many = troubled("task", "resubmit", "--state", "held", *WHY, "--dry-run")
     assert many.stdout.splitlines()[0] == "would resubmit h1"
     assert history(troubled) == before
@@ -298,9 +296,9 @@ def test_list_and_verbs_take_the_same_filter(troubled: Call, options: list[str],
 
 def test_a_verb_for_many_offers_to_act_only_on_tasks_that_allow_it(troubled: Call, shop: Path) -> None:
     terminal = Terminal(shop, "task", "cancel", "--older-than", "0", *WHY)
-    terminal.until("cancel 1 task; 8 tasks left out (6 error, 1 compensated, 1 processed)? [y/N] ")
+    terminal.until("cancel 1 task; 8 tasks left out (6 held, 1 compensated, 1 processed)? [y/N] ")
     terminal.type("y")
-    summary = "accepted for 1 of 1 task; 8 tasks left out (6 error, 1 compensated, 1 processed)\n"
+    summary = "accepted for 1 of 1 task; 8 tasks left out (6 held, 1 compensated, 1 processed)\n"
     assert terminal.ended()[:2] == (0, f"cancel: {summary}")
     assert shown(troubled, "later")["state"] == "compensating"
 
@@ -331,7 +329,7 @@ def test_a_verb_that_no_task_of_the_filter_allows_is_one_line_and_an_exit_code(t
     refused = troubled("task", "cancel", "--workflow", "fulfil", *WHY, *more)
     assert (refused.exit_code, refused.stdout) == (3, "")
     says = (
-        "there is nothing to cancel among what fits --workflow fulfil: 3 tasks left out (1 error, 1 compensated,"
+        "there is nothing to cancel among what fits --workflow fulfil: 3 tasks left out (1 held, 1 compensated,"
         " 1 processed); cancel is for tasks that are pending, processing"
     )
     line = json.loads(refused.stderr)["detail"] + "\n" if "--json" in more else refused.stderr.removeprefix("arriero: ")
@@ -344,7 +342,7 @@ def test_many_are_answered_alike(troubled: Call) -> None:
     done = troubled(*asked, "--app", APP, "--result", "null")
     assert done.exit_code == 1  # of what is being undone the step can no longer be answered
     assert "accepted for 4 of 5 tasks, refused for 1" in done.stdout
-    assert "note: 4 held tasks until `arriero task resubmit` continues from there" in done.stderr
+    assert "note: 4 tasks held until `arriero task resubmit` continues from there" in done.stderr
 
 
 def test_on_a_terminal_a_person_is_asked_with_the_count(troubled: Call, shop: Path) -> None:

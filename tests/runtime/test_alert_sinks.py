@@ -189,7 +189,7 @@ class TestTheLoop:
         await alerting.tick()
         assert store.rows[no].told == ("log",)
         assert store.rows[no].error == "webhook: OSError: no route to host"
-        assert "webhook could not be told alert store-1-1000000000-open" in caplog.text
+        assert "webhook could not be sent alert store-1-1000000000-open" in caplog.text
         webhook.trouble = None
         ports.advance(store.seconds_until_due(no))
         await alerting.tick()

@@ -92,7 +92,7 @@ async def test_a_task_that_somebody_still_needs_is_kept_and_the_reason_named(wor
     await world.submit("held")
     (loaded,) = await world.claim()
     await world.advance(loaded.task, ending=Hold(FAILED))
-    assert "still to be told of an alert of it" in await kept(world, "task", "held")
+    assert "an alert of it is not delivered yet" in await kept(world, "task", "held")
     await done(world, "young")
     clock.move(5)
     assert "ended within purge.idempotency_keep_seconds" in await kept(world, "task", "young", before=Instant(NOON - 1))
