@@ -330,7 +330,7 @@ def test_a_class_without_a_json_form_is_refused_with_the_remedy() -> None:
     def step(attempt: Attempt, to: Connection) -> None: ...
 
     with pytest.raises(
-        DefinitionError, match=r"step step: parameter to .*Connection'> cannot be read back .* a dataclass"
+        DefinitionError, match=r"step step: parameter to .*Connection, which cannot be read back .* a dataclass"
     ):
         Agent("a").step(step)
     with pytest.raises(InvalidInput, match=r"a .*Connection has no JSON form; use a dataclass, msgspec\.Struct"):
