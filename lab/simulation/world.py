@@ -719,7 +719,8 @@ class World:
                 Violation("I29", task.task_id, f"processed, but step {step.label} has no effect") for step in wrong
             ]
         elif task.state is TaskState.COMPENSATED:
-            left = {s.idempotency_key for s in loaded.life if s.state is StepState.COMPLETED and not s.compensation}
+            # Of all lives: what was completed without a compensation stands also after the task was resubmitted.
+            left = {s.idempotency_key for s in loaded.steps if s.state is StepState.COMPLETED and not s.compensation}
             standing = [key for key in self.remote.keys_of[task.task_id] if self.remote.net[key] and key not in left]
             found += [
                 Violation("I30", task.task_id, f"compensated, but the effect under {key} stands") for key in standing
