@@ -55,7 +55,7 @@ class ArrieroGroup(NearMissGroup):
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> NoReturn:
         options["standalone_mode"] = False
         given = sys.argv[1:] if args is None else list(args)
-        refuse = functools.partial(_refuse, as_json=_asks_for_json(given))
+        refuse = functools.partial(_refuse, given)
         escape_unencodable_output()
         if undecodable := _find_undecodable(given):
             refuse(UNDECODABLE.format(undecodable))
@@ -129,9 +129,9 @@ def _is_undecodable(word: str) -> bool:
 
 
 def _refuse(
+    given: Sequence[str],
     message: str,
     *,
-    as_json: bool,
     problem: ProblemType = INVALID_REQUEST,
     code: ExitCode = ExitCode.USAGE,
     members: Mapping[str, Any] = {},
@@ -140,7 +140,9 @@ def _refuse(
     """Print a refusal on standard error, as a line or as a problem document, and end the command."""
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""
     text = f"{one_line(message)}{hint}"
-    click.echo(json_line(problem.build_document(text, members)) if as_json else f"arriero: {text}", err=True)
+    click.echo(
+        json_line(problem.build_document(text, members)) if _asks_for_json(given) else f"arriero: {text}", err=True
+    )
     sys.exit(code)
 
 

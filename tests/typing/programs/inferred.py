@@ -295,7 +295,7 @@ def headline(view: TaskView) -> str:
             return "done"
         case "compensating" | "compensated":
             return f"undone: {view.reason}"
-        case "error":
+        case "held":
             return "an operator"
 
 
