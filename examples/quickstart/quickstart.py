@@ -11,11 +11,11 @@ class Order:
 
 
 shop = App("shop")  # keeps its state in ./arriero.db
-payments = shop.service("payments", max_in_flight=20)  # an Agent stands for one remote service
+payments = shop.service("payments", max_in_flight=20)  # one remote service, with at most 20 calls at a time
 stock = shop.service("stock")
 
 
-@payments.step(complete_within=10)  # timeout of an attempt, in seconds; a late result is discarded
+@payments.step(complete_within=10)  # timeout in seconds: then the outcome is unknown
 async def charge(attempt: Attempt, order: Order) -> str:
     print("charge", order.id, "under", attempt.idempotency_key)  # the same key on every retry
     return f"receipt-{order.id}"
@@ -23,7 +23,8 @@ async def charge(attempt: Attempt, order: Order) -> str:
 
 @charge.compensation  # arriero calls it if the order fails later, even after a crash
 async def refund(undo: Undo[str], order: Order) -> None:
-    print("refund", undo.result or "whatever was charged")  # None: the outcome is unknown
+    # The result is None if the outcome is unknown: undo.forward_key, the key of the charge, names it all the same.
+    print("refund", undo.result or undo.forward_key)
 
 
 @stock.step  # plain functions are steps too
@@ -38,7 +39,7 @@ def release(order: Order) -> None:
     print("release", order.pieces, "of", order.id)
 
 
-@shop.workflow  # after a crash it resumes at the last recorded step
+@shop.workflow  # after a crash it runs again from its first line, over the recorded results
 async def fulfil(order: Order) -> str:
     receipt = await charge(order)
     await reserve(order)
@@ -46,7 +47,7 @@ async def fulfil(order: Order) -> str:
 
 
 async def main() -> None:
-    async with shop.running():  # Scheduler, Agents and Supervisor in this process
+    async with shop.running():  # does the work in this process, until the block ends
         for order in Order("1001", 2), Order("1002", 99):
             try:
                 print(order.id, await shop.execute(fulfil(order), task_id=order.id))
