@@ -716,7 +716,7 @@ def test_reading_settings_without_a_file_loads_no_parser_of_files(folder: Path) 
     [
         (
             '["*"]',
-            "that is any page: each could act with the rights of whoever looks at it; name the origins of your pages",
+            "that is any page: each could act with the rights of its visitor; name the origins of your pages",
         ),
         ('["null"]', "that is any page"),
         (

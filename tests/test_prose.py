@@ -104,3 +104,25 @@ def test_comments_and_docstrings_are_in_plain_words(module: Module) -> None:
         for match in re.finditer(rf"\b(?:{form})\b", re.sub(r"``[^`]*``|`[^`\n]*`", "_", prose), re.IGNORECASE)
     ]
     assert found == []
+
+
+def list_messages(module: Module) -> Iterator[tuple[int, str]]:
+    """Each text of several words in the code that is not a docstring: messages, help and sentences of histories."""
+    bodies = [node.body for node in module.nodes if isinstance(getattr(node, "body", None), list)]
+    documented = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
+    for node in module.nodes:
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented
+        if is_text and " " in node.value.strip():
+            yield node.lineno, node.value
+
+
+@for_every_module()
+def test_messages_are_in_plain_words(module: Module) -> None:
+    forms = [form for form in HINTS if form not in IN_PAGES_ALONE]
+    found = [
+        (line, " ".join(match[0].split()), HINTS[form])
+        for line, text in list_messages(module)
+        for form in forms
+        for match in re.finditer(rf"\b(?:{form})\b", re.sub(r"``[^`]*``|`[^`\n]*`", "_", text), re.IGNORECASE)
+    ]
+    assert found == []

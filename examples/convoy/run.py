@@ -118,7 +118,7 @@ async def a_gap_that_is_skipped(day: Day) -> None:
 
 
 async def a_late_arrival(day: Day) -> None:
-    says("Receipt 4 turns up after all. Its number was skipped: it is set aside, and an operator is told.")
+    says("Receipt 4 turns up after all. Its number was skipped: it is set aside, and an operator is notified.")
     await day.send("till-4", 4, 50)
     alert = await day.next_alert("till-4/4")
     expect(alert.cause == "late", f"the alert's cause is {alert.cause}")

@@ -23,7 +23,7 @@ booked: list[tuple[str, int]] = []  # the remote side: (till, number), in the or
 accounts = Agent("accounts")
 
 
-@accounts.step(supervision=Supervision(attempts=1, then="hold"))  # refused for good: an operator decides
+@accounts.step(supervision=Supervision(attempts=1, then="hold"))  # refused permanently: an operator decides
 def book(till: str, number: int, article: str, pence: int) -> None:
     if article == "?":
         raise Permanent("no such article", code="no_such_article")

@@ -10,6 +10,8 @@ from typing import Any
 
 import psycopg
 
+from examples.orders.progress import STATE
+
 LEASE_SECONDS = 3.0
 """Of a process; one that runs further has been renewed."""
 
@@ -48,7 +50,7 @@ class Look:
     def states(self) -> dict[str, str]:
         """By task id."""
         with self._connected() as connection:
-            return dict(connection.execute("SELECT task_id, state FROM arriero.task").fetchall())
+            return dict(connection.execute(f"SELECT task_id, {STATE} FROM arriero.task").fetchall())
 
     def open_tasks(self) -> int:
         """How many have not ended."""

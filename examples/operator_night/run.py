@@ -120,7 +120,7 @@ async def a_refund_fails(night: Night) -> None:
     explained = await night.type("task explain 1003")
     expect("charge" in explained and "resubmit" in explained, "the explanation lacks what is open or the remedy")
     await night.type("doctor", code=1)
-    says("The bank is repaired; resubmit goes on with the undo from where it stopped.")
+    says("The bank is repaired; resubmit continues the undo where it stopped.")
     bank.refunds_work = True
     await night.type("task resubmit 1003 --by bo --reason 'refunds are up again'")
     try:

@@ -1,4 +1,4 @@
-"""A small shop whose bank refuses cards for good, and whose refunds may fail until the bank is repaired."""
+"""A small shop whose bank refuses cards permanently, and whose refunds may fail until the bank is repaired."""
 
 from __future__ import annotations
 

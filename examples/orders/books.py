@@ -6,7 +6,7 @@ compared operation by operation, in number and in amount, so that a charge of 0 
 | state of the task | what the book must hold |
 |---|---|
 | processed | the whole effect, each operation once, to the penny |
-| compensated, error | nothing, or as much undone as done |
+| compensated, held | nothing, or as much undone as done |
 | any other, or none | the task has not ended: itself a discrepancy |
 """
 

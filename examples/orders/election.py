@@ -129,7 +129,7 @@ class ElectionCourse:
         return self.kills == LEADER_KILLS and self._lost_at is None and self._are_all_there
 
     def note_all_ended(self) -> None:
-        """Tell people once why the demonstration goes on, though every order has ended."""
+        """Report once why the demonstration continues, though every order has ended."""
         if not self._has_told_of_the_wait:
             self._has_told_of_the_wait = True
             self._announce(f"every order has ended; the demo waits until the leader was killed {LEADER_KILLS} times")

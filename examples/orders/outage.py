@@ -79,7 +79,7 @@ class OutageCourse:
         return self._is_over and self._state != HALF_OPEN
 
     def note_all_ended(self) -> None:
-        """Tell people once why the demonstration goes on, though every order has ended."""
+        """Report once why the demonstration continues, though every order has ended."""
         if self._has_told_of_the_wait or self.is_settled:
             return
         self._has_told_of_the_wait = True

@@ -135,7 +135,7 @@ class SimulatedStore:
     """One process's view of the store; the contract of ``store.state_store``.
 
     Args:
-        unexpected: draws when a call raises what is not StoreError; None: never.
+        unexpected: draws when a call raises another exception than StoreError; None: never.
     """
 
     def __init__(self, network: Network, *, unexpected: Random | None = None) -> None:

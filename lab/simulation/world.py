@@ -119,7 +119,7 @@ class World:
     """See the module.
 
     Args:
-        operators: whether operators, readers and a janitor are part of it.
+        ``people``: whether operators, readers and a janitor are part of it.
         keys: whether convoys are part of it; None: the seed decides.
     """
 

@@ -181,7 +181,7 @@ class UnreadableRow(InvalidInput):
 
 
 class VerbRefused(InvalidInput):
-    """The task does not allow the verb as it stands, or another process came first; nothing was changed.
+    """The task does not allow the verb as it stands, or another verb came first; nothing was changed.
 
     ``state`` is the task's, ``allowed`` the verbs that its state allows.
     """

@@ -494,6 +494,11 @@ def retries_of_a_step() -> None:
     Agent("payments").step(retries=3)  # type: ignore[call-overload]  # the mistake
 
 
+@mistake("Agent has no option timeout=: give it to a step, as complete_within=SECONDS")
+def a_timeout_of_a_service() -> None:
+    Agent(name="payments", timeout=10)  # type: ignore[call-arg]  # the mistake
+
+
 @mistake("Agent has no option max_inflight=: write max_in_flight=")
 def a_misspelt_option_of_a_service() -> None:
     App("shop").service("payments", max_inflight=5)  # type: ignore[call-arg]  # the mistake

@@ -66,7 +66,7 @@ def test_what_needs_care_stands_first_with_what_to_do_and_exits_with_1(sold: Cal
     told = sold("doctor")
     assert (told.exit_code, told.stderr) == (1, "")
     lines = told.stdout.splitlines()
-    assert lines[1] == "CARE  no process is alive on this store, and 1 task is under way"
+    assert lines[1] == "CARE  no process is alive on this store, and 1 task is open"
     assert lines[2] == "      -> start one: arriero run MODULE:APP"
     assert lines[3].startswith("CARE  2 tasks are held, waiting for an operator; the first is unrefundable since ")
     assert lines[-1] == "2 things need care"

@@ -22,7 +22,7 @@ def test_history_of_one_task_is_a_story_with_one_line_per_event(sold: Call) -> N
     assert (blank, section.split(",")[0]) == ("", "incarnation 1")
     told = [line.partition(" s  ")[2] for line in lines]
     assert told[0] == "submitted to workflow fulfil of App 'shopfront' with priority 5"
-    assert "step reserve has failed for good after 1 attempt: permanent: out of stock [out_of_stock]" in told
+    assert "step reserve has failed permanently after 1 attempt: permanent: out of stock [out_of_stock]" in told
     assert "the undo is planned: charge" in told
     assert told[-1] == "an alert is opened (cause: undo)"
     rows = json_lines(sold("history", "unrefundable", "--json").stdout)

@@ -212,7 +212,7 @@ def test_a_result_given_by_hand_ends_the_task(troubled: Call) -> None:
     assert "step transfer: result: Expected `str`, got `int`" in troubled(*asked, "5").stderr
     done = troubled(*asked, '"paid by hand"')
     assert done.exit_code == 0
-    assert "it stays held until `arriero task resubmit doubtful` goes on from there" in done.stderr
+    assert "it stays held until `arriero task resubmit doubtful` continues it" in done.stderr
     assert troubled("task", "resubmit", "doubtful", *WHY).exit_code == 0
     assert finished("doubtful") == "paid by hand"
 

@@ -29,7 +29,7 @@ async def opened(shop: Shop) -> AsyncIterator[World]:
 async def test_a_verb_waits_for_a_second_person_and_says_so(shop: Shop) -> None:
     async with opened(shop) as world:
         task = await world.app.submit(shop.order("good", 1), delay=60)
-        with pytest.raises(ApprovalNeeded, match="cancel needs 2 persons; approved by ana") as needed:
+        with pytest.raises(ApprovalNeeded, match="cancel needs 2 operators; approved by ana") as needed:
             await task.cancel(**WHO)
         assert isinstance(needed.value, VerbRefused)
         assert (needed.value.task_id, needed.value.verb) == (task.id, "cancel")
@@ -78,7 +78,7 @@ async def test_each_of_many_tasks_waits_for_a_second_person(shop: Shop) -> None:
         assert (len(trial.done), trial.refused) == (3, ())
         first = await pending.cancel(**WHO)
         assert (first.done, len(first.refused)) == ((), 3)
-        assert all("needs 2 persons" in reason for _, reason in first.refused)
+        assert all("needs 2 operators" in reason for _, reason in first.refused)
         assert len((await pending.cancel(**BO)).done) == 3
 
 

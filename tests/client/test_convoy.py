@@ -362,7 +362,7 @@ async def test_a_skip_is_refused_when_the_head_is_another_than_the_one_that_was_
         await handle.skip(**WHO)
         with pytest.raises(TaskFailed):
             await within(app.task("o-2").result())
-        with pytest.raises(VerbRefused, match="another process came first") as found:
+        with pytest.raises(VerbRefused, match="another verb came first") as found:
             await handle._operate(ConvoyVerb.SKIP, seen, **WHO)
         assert found.value.state == "stopped"
         assert (await handle.view()).open_task == "o-2"

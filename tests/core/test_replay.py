@@ -895,7 +895,7 @@ def test_arguments_that_differ_as_times_do_are_told_what_to_use_instead() -> Non
         await send("booked at 2026-11-20T14:15:33Z")
 
     reason = changed(recorded, replayed)
-    assert "is a time that each run makes anew, as it looks, take it from arriero.now()" in reason
+    assert "is a time that each run makes again, as it looks, take it from arriero.now()" in reason
     assert "arriero.now()" not in changed(fetch_one, send_one)
 
 

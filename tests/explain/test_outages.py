@@ -221,8 +221,8 @@ def test_a_long_reason_is_cut() -> None:
 @pytest.mark.parametrize(
     ("running", "steps", "says", "remedy"),
     [
-        (10, (("payments", "charge"),), "10 attempts of it are under way, so its places may all be taken", "more room"),
-        (0, (("payments", "charge"),), "no attempt of it is under way although", "more room"),
+        (10, (("payments", "charge"),), "10 attempts of it are running, so its places may all be taken", "more room"),
+        (0, (("payments", "charge"),), "no attempt of it is running although", "more room"),
         (0, (("stock", "pack"),), "7 requests are due and untaken", "no process alive hosts it"),
     ],
 )

@@ -79,7 +79,7 @@ EVENTS: dict[str, tuple[Event, str]] = {
             "request": "{}",
             "persons": 2,
         },
-        'ana approves compensate, which needs 2 persons: "the customer insists"',
+        'ana approves compensate, which needs 2 operators: "the customer insists"',
     ),
     "operator.action": (
         {
@@ -134,11 +134,11 @@ EVENTS: dict[str, tuple[Event, str]] = {
     "compensation.recorded": ({"step": 3, "number": 5077, "result": NOISE}, "the undo of charge is done"),
     "step.failed": (
         {"step": 1, "number": 5078, "failure": FAILURE, "in_doubt": True, "failure_count": 3, "fence": 5077},
-        "step charge has failed for good after 3 attempts: transient: no line [busy]; it is in doubt",
+        "step charge has failed permanently after 3 attempts: transient: no line [busy]; it is in doubt",
     ),
     "compensation.failed": (
         {"step": 3, "number": 5078, "failure": FAILURE, "in_doubt": False, "failure_count": 1, "fence": 5077},
-        "the undo of charge has failed for good after 1 attempt: transient: no line [busy]",
+        "the undo of charge has failed permanently after 1 attempt: transient: no line [busy]",
     ),
     "step.expired": (
         {"step": 1, "fence": 5077, "why": "expired", "term": 5078},
@@ -329,3 +329,15 @@ def test_the_stories_of_a_simulated_world_hold_nothing_without_words_and_name_ev
         assert all(before.at <= after.at for before, after in pairwise(lines))
         sections = [section.incarnation for section in told if isinstance(section, IncarnationStart)]
         assert sections == list(range(1, world.store.tasks[task_no].incarnation + 1))
+
+
+def test_words_of_releases_to_0_4_are_shown_in_those_of_today() -> None:
+    event, _ = EVENTS["operator.action"]
+    (acted,) = said({**event, "type": "operator.action", "before": "error", "after": "pending"})
+    assert "(held before, now pending)" in acted
+    event, _ = EVENTS["status.published"]
+    (notified,) = said({**event, "type": "status.published", "kind": "needs_attention"})
+    assert "notified: held" in notified
+    event, _ = EVENTS["task.terminal"]
+    (ended,) = said({**event, "type": "task.terminal", "state": "error"})
+    assert ended.startswith("held: it waits for an operator")

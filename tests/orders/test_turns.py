@@ -92,7 +92,7 @@ def test_customers_and_orders_of_nobody_known_do_not_wait_for_each_other() -> No
 
 
 def test_an_order_that_was_set_aside_is_told_and_keeps_the_order() -> None:
-    lives = IN_TURN | {"2": Life("error", 10, 20, is_set_aside=True)}
+    lives = IN_TURN | {"2": Life("held", 10, 20, is_set_aside=True)}
     turns = check_turns(ORDERS, lives, [effect("1"), effect("2"), effect("2", "refunds"), effect("3")])
     assert turns.are_kept
     assert turns.set_aside == ("2",)

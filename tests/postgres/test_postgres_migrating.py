@@ -156,7 +156,7 @@ def test_a_script_that_comes_too_late_changes_nothing_and_says_why(url: str, mon
     schema_of(url).migrate()
     late = psql(url, second)
     assert late.returncode == 3
-    assert f"the schema arriero is not number {LATEST.number} any more" in late.stderr
+    assert f"the schema arriero is no longer number {LATEST.number}" in late.stderr
 
 
 def test_a_script_that_fails_leaves_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ async def test_a_submission_that_waited_in_vain_is_a_conflict_that_names_a_trans
     with closing(arriero.connect(url)) as own:
         own.execute("PRAGMA busy_timeout=1")
         own.execute("BEGIN")
-        said = NAMED if kind == "holder" else r"\(BEGIN IMMEDIATE takes the lock at once\)"
+        said = NAMED if kind == "holder" else r"\(BEGIN IMMEDIATE takes the lock immediately\)"
         with pytest.raises(TransactionConflict, match=f"roll yours back and run it again.*{said}"):
             await app.submit(booking(1), task_id="a", connection=own)
         assert own.in_transaction

@@ -702,7 +702,7 @@ async def test_a_lock_that_another_program_keeps_is_a_conflict(app: App, opens: 
     other, own = opens(isolation_level=None), opens(isolation_level=None, timeout=0)
     other.execute("BEGIN IMMEDIATE")
     own.execute("BEGIN")
-    with pytest.raises(TransactionConflict, match=r"BEGIN IMMEDIATE takes the lock at once"):
+    with pytest.raises(TransactionConflict, match=r"BEGIN IMMEDIATE takes the lock immediately"):
         await app.submit(order(1), task_id="a", connection=own)
     assert own.in_transaction
     other.execute("ROLLBACK")

@@ -47,7 +47,7 @@ async def test_the_first_person_only_approves_and_the_second_one_carries_it_out(
     task = await processed(world)
     first = await refusal(world, asked("ana", task))
     assert first.verdict == "approval_needed"
-    assert "compensate needs 2 persons; approved by ana" in first.detail
+    assert "compensate needs 2 operators; approved by ana" in first.detail
     (approval,) = await world.last_events(task.task_no)
     told = [approval[name] for name in ("type", "verb", "by", "reason", "persons", "incarnation")]
     assert told == ["operator.approval", "compensate", "ana", "says ana", 2, 1]

@@ -170,7 +170,7 @@ async def test_the_time_stays_where_a_wait_ends_just_before_the_world_jumps(monk
 async def test_a_world_has_the_approvals_that_the_test_gives_it() -> None:
     async with testing.running(shop, approvals={"cancel": 2}) as world:
         task = await world.app.submit(pay(1), delay=60)
-        with pytest.raises(ApprovalNeeded, match="cancel needs 2 persons"):
+        with pytest.raises(ApprovalNeeded, match="cancel needs 2 operators"):
             await task.cancel(by="ana", reason="a test")
         await task.pause(by="ana", reason="needs one person")
         await task.resume(by="ana", reason="needs one person")

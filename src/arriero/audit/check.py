@@ -104,21 +104,21 @@ CHECKED: dict[str, str] = {
     "I35": "a lease is given back only by its holder under its term",
     "I39": "places in a convoy are given in the order of commits, and nothing stands behind its end mark",
     "I40": "of a convoy one task at a time has its turn, always the first that waits; no place and no number is left out silently",
-    "I41": "a convoy goes past a failed task, or on when parked, only where that is told; who comes back learns whether its place is lost",
+    "I41": "a convoy passes a failed task, or continues when parked, only if that is recorded, with whether its place is lost",
     "I43": "statuses of a task are numbered 1, 2, ... without gaps",
     "I44": "a status never contradicts its task",
-    "I45": "the last status of an incarnation tells its end, in the queue that the submission named",
+    "I45": "the last status of an incarnation reports its end, in the queue that the submission named",
     "I53": "history is append-only, gap-free and hash-chained, and every event in it is known",
-    "I59": "every verb of an operator tells who, from which state to which, and which arguments an edit replaces",
+    "I59": "every verb of an operator records who, from which state to which, and which arguments an edit replaces",
     "I61": "a task and its steps are run by processes of its own App",
     "I62": "the fence of a breaker strictly increases, and its states follow each other as in its table",
     "I63": "canaries go one wave after the other, never more than a wave has, and none while the breaker is closed or paused",
     "I64": "failures that an outage burnt are given back once, and never more than were counted",
     "I67": "an attempt begins with no more time than its policy gives it",
-    "I68": "only an attempt under way and in time is extended, and no further than its policy allows",
-    "I69": "only an attempt under way and in time keeps a checkpoint; the step's row has the last one, none after an edit",
+    "I68": "only a running attempt in time is extended, and no further than its policy allows",
+    "I69": "only a running attempt in time keeps a checkpoint; the step's row has the last one, none after an edit",
     "I71": "what expired comes back at the configured rate, under each leader (asked for with --redispatch-per-second)",
-    "I72": "under a limit of attempts at once never more are under way than it allows, for each key",
+    "I72": "under a limit of concurrent attempts never more run than it allows, for each key",
     "I73": "under a rate never more calls begin in its window than it allows, for each key",
     "I74": "a step that was taken moves to another Agent only if it is interchangeable, and so does its compensation",
     "I75": "a schedule runs each instant once, as a task whose id is the schedule and the instant",
@@ -330,7 +330,7 @@ class History:
         """Return all violations: of the chains, of the store, of the tasks, of the convoys. Arguments as of ``check``."""
         found = self.violations + self.store.violations + self.store.ledgers.violations + self.store.limits.violations
         found += [
-            Violation("I53", "", f"link {link} was erased, and none tells of it")
+            Violation("I53", "", f"link {link} was erased, and no later one records it")
             for link in self._erasures.list_untold()
         ]
         for task in self.tasks.values():

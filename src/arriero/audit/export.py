@@ -139,7 +139,7 @@ class _Reader:
             else:
                 self._row(number, _read_line(data))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise MutilatedExport(number, f"it is no line of an export: {error}") from error
+            raise MutilatedExport(number, f"it is not a line of an export: {error}") from error
 
     def _row(self, number: int, line: _Line) -> None:
         if self.rows and line.no <= self.rows[-1].no:
@@ -200,5 +200,5 @@ class _Reader:
                 number, "the trailer's hash over the last links does not fit: lines were exchanged or changed"
             )
         if links := self._erasures.list_untold():
-            raise MutilatedExport(number, f"link {links[0]} of the store was erased, and no later one tells of that")
+            raise MutilatedExport(number, f"link {links[0]} of the store was erased, and no later one records it")
         self.trailer = trailer

@@ -294,7 +294,7 @@ class BreakerFold:
         if event.fence != self.fence:
             if self.state == "half_open" and self._under_way:
                 self._convict(
-                    "I63", f"{where} began a wave while {len(self._under_way)} of the one before were under way"
+                    "I63", f"{where} began a wave while {len(self._under_way)} of the one before were running"
                 )
             self._grow(event.fence, "probed")
             self._move("half_open")
@@ -320,7 +320,7 @@ class BreakerFold:
     def _end_probe(self, event: BreakerProbeEnded) -> None:
         self._grow(event.fence, "answered by a probe")
         if self.state != "open" or event.probe_fence != self._probe_fence:
-            self._convict("I63", f"breaker {self.name}: a probe ended that was not under way")
+            self._convict("I63", f"breaker {self.name}: a probe ended that was not running")
         if event.failure is None:
             self._move("half_open")
             self._wave, self._answered = 1, 1
@@ -331,7 +331,7 @@ class BreakerFold:
     def _answer(self, event: BreakerAnswered) -> None:
         canary = (event.task, event.step, event.step_fence)
         if event.fence != self.fence or canary not in self._under_way:
-            self._convict("I63", f"breaker {self.name}: a canary of task {event.task} ended that was not under way")
+            self._convict("I63", f"breaker {self.name}: a canary of task {event.task} ended that was not running")
         self._under_way.discard(canary)
         self._answered += event.outcome != "lost"
 

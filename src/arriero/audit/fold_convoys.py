@@ -46,7 +46,7 @@ def fold_turn_event(task: TaskFold, event: EventOfTurn) -> None:
             task.is_stopped = True
         case ConvoyMended():
             if not task.is_stopped:
-                task.convict("I41", "its convoy continues with it, but did not stand still on it")
+                task.convict("I41", "its convoy continues with it, but was not blocked on it")
             _move_turn(task, event, Turn.OPEN, Turn.OPEN)
         case ConvoyReturned():
             _move_turn(task, event, Turn.WAITING, *Turn)

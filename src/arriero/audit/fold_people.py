@@ -298,7 +298,7 @@ def judge_commit(task: TaskFold, events: Sequence[Event | UnreadableEvent]) -> N
         task.convict("I26", f"the task is {task.state} with {task.open_alerts} open alerts")
         task.open_alerts = due  # said once
     if task.gap_alert and task.turn is not Turn.WAITING and task.state is not TaskState.HELD:
-        task.convict("I26", "the alert of a gap is open, but the task does not wait any more")
+        task.convict("I26", "the alert of a gap is open, but the task no longer waits")
         task.gap_alert = False
     judge_turn(task)
 

@@ -108,9 +108,7 @@ def _judge_running(
     """Judge that the attempt which speaks is the running one, and in time."""
     step = task.steps[event.step]
     if step.state is not StepState.RUNNING or event.fence != step.fence:
-        task.convict(
-            invariant, f"{event.type} of step {step.ordinal} under fence {event.fence}, which is not under way"
-        )
+        task.convict(invariant, f"{event.type} of step {step.ordinal} under fence {event.fence}, which is not running")
     elif step.complete_by is None or task.at >= step.complete_by:
         task.convict(invariant, f"{event.type} of step {step.ordinal} after its deadline")
     return step
@@ -120,7 +118,7 @@ def release(task: TaskFold, event: AttemptReleased) -> None:
     """Fold an attempt that went back before its work began: the next one begins under a higher fence, in no more doubt."""
     step = task.steps[event.step]
     if step.state is not StepState.RUNNING:
-        task.convict("I6", f"an attempt of step {step.ordinal} went back, and none was under way")
+        task.convict("I6", f"an attempt of step {step.ordinal} went back, and none was running")
     _put_back(task, step, event.fence)
 
 

@@ -78,7 +78,7 @@ class ScheduleFold:
         if self.decided_until is not None and event.decided_until < self.decided_until:
             self._convict(
                 "I76",
-                f"schedule {self.name}: declared anew, it decides again about instants before {self.decided_until}",
+                f"schedule {self.name}: declared again, it decides once more about instants before {self.decided_until}",
             )
         before = self._declared
         if before is not None and before.every and self.decided_until is not None and not self.paused:
@@ -114,7 +114,7 @@ class ScheduleFold:
         if event.why == "overlap" and (declared.overlap not in ("skip", "cancel_running") or event.runs):
             self._convict("I76", f"{where} passes instants over because of a run, with overlap {declared.overlap!r}")
         if event.why == "catch_up" and not event.runs and declared.catch_up is None:
-            self._convict("I76", f"{where} makes up no missed run, not even the last")
+            self._convict("I76", f"{where} runs no missed instant late, not even the last")
         if declared.every:
             due = _count(declared, event.until) - _count(declared, event.since)
             if due != len(event.runs) + event.passed_over:

@@ -129,7 +129,7 @@ class ConvoyStream:
             found.append(f"expected is {row.expected}, its history says {fold.expected}")
         told = {member.task.task_no for member in fold.line.members.values() if member.task.gap_alert}
         if told != {row.alerted_task} - {None}:
-            found.append(f"alerted_task is {row.alerted_task}, its history tells of alerts for {sorted(told)}")
+            found.append(f"alerted_task is {row.alerted_task}, its history records alerts for {sorted(told)}")
         return [f"convoy {row.key}: {text}" for text in found]
 
     def _standing_still(self, row: ConvoyRow) -> list[str]:

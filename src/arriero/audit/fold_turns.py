@@ -260,7 +260,7 @@ def _stop(convoy: ConvoyFold, member: Member, event: ConvoyStopped, seen: int) -
     if convoy.open_task != member.task.task_no:
         _judge_begin(convoy, member, seen)
     elif convoy.is_parked and not event.parked:
-        convoy.convict("I41", f"it stands still on task {member.task_id} and is not parked, but nobody released it")
+        convoy.convict("I41", f"it is blocked on task {member.task_id} and is not parked, but nobody released it")
     convoy.begin(member, event, ConvoyState.STOPPED)
     convoy.expect(event.expected, seen)
     convoy.is_parked = event.parked
@@ -271,7 +271,7 @@ def _judge_begin(convoy: ConvoyFold, member: Member, seen: int) -> None:
     if convoy.open_task is not None:
         other = convoy.name(convoy.open_task)
         if convoy.state is ConvoyState.STOPPED:
-            convoy.convict("I41", f"{what} while the convoy stood still on task {other}")
+            convoy.convict("I41", f"{what} while the convoy was blocked on task {other}")
         else:
             convoy.convict("I40", f"{what} while task {other} had its turn")
     if convoy.is_parked:
@@ -297,9 +297,9 @@ def _close(convoy: ConvoyFold, member: Member, event: ConvoyClosed) -> None:
 
 def _go_on(convoy: ConvoyFold, member: Member, event: ConvoyMended) -> None:
     if convoy.state is not ConvoyState.STOPPED or convoy.open_task != member.task.task_no:
-        convoy.convict("I41", f"it goes on with task {member.task_id}, on which it did not stand still")
+        convoy.convict("I41", f"it continues with task {member.task_id}, on which it was not blocked")
     if convoy.is_parked:
-        convoy.convict("I41", f"it goes on with task {member.task_id} while it is parked")
+        convoy.convict("I41", f"it continues with task {member.task_id} while it is parked")
     convoy.grow_fence(event)
     convoy.state = ConvoyState.OPEN
 
@@ -312,7 +312,7 @@ def _return(convoy: ConvoyFold, member: Member, event: ConvoyReturned) -> None:
         convoy.grow_fence(event)
         convoy.state, convoy.open_task = ConvoyState.IDLE, None
     elif event.fence != convoy.fence:
-        convoy.convict("I6", f"fence {event.fence} is told, it is {convoy.fence}", unless_purged=True)
+        convoy.convict("I6", f"fence {event.fence} is recorded, it is {convoy.fence}", unless_purged=True)
     _judge_lost_place(convoy, member, stood_on_it=stood_on_it, says_lost=event.place_lost)
     convoy.line.wait(member)
 
@@ -323,7 +323,9 @@ def _judge_lost_place(convoy: ConvoyFold, member: Member, *, stood_on_it: bool, 
     may_be_lost = not stood_on_it and convoy.reached > (member.rank, member.place)
     if says_lost not in (is_lost, may_be_lost):
         said = "has lost its place" if says_lost else "keeps its place"
-        convoy.convict("I41", f"it is told that task {member.task_id} {said}; that is not so", unless_purged=says_lost)
+        convoy.convict(
+            "I41", f"it is recorded that task {member.task_id} {said}; that is not so", unless_purged=says_lost
+        )
 
 
 def _set_aside(convoy: ConvoyFold, member: Member, event: ConvoySetAside, seen: int) -> None:

@@ -14,7 +14,7 @@ from ..events.step import StepAnswered, StepDispatched, StepEdited, StepReport
 from ..events.task import OperatorAction
 from ..model import STEP_BITS, EditRow, HistoryRow, Instant, LateAnswerRow, Loaded, StepKind, StepRow
 
-UNKNOWN_EDITOR = "somebody (by a release before 0.5, which kept no record)"
+UNKNOWN_EDITOR = "unknown (by a release before 0.5, which kept no record)"
 
 
 class PayloadRecord(msgspec.Struct, frozen=True):
@@ -144,9 +144,9 @@ def find_record_differences(record: PayloadRecord, history: Iterable[HistoryRow]
         events = read_events(row.events)
         edit = edits.pop(row.link, None)
         if edit is not None and not any(_tells_of(edit, event) for event in events):
-            found.append(f"link {row.link} does not tell of the edit of {edit.what} that is kept for it")
+            found.append(f"link {row.link} does not record the edit of {edit.what} that is kept for it")
         found += [
-            f"link {row.link} tells of an edit that is not kept"
+            f"link {row.link} records an edit that is not kept"
             for event in events
             if edit is None and isinstance(event, StepEdited | OperatorAction) and event.replaces is not UNSET
         ]
@@ -178,7 +178,7 @@ def _describe_untold_answer(event: StepReport, answers: Mapping[tuple[int, int],
     """
     kept = answers.get((event.step, event.fence))
     if kept is None:
-        return [f"a late answer of step {event.step} under fence {event.fence} is told and not kept"]
+        return [f"a late answer of step {event.step} under fence {event.fence} is recorded and not kept"]
     if payload_hash(kept.answer) != event.result:
-        return [f"another late answer of step {event.step} under fence {event.fence} is kept than is told"]
+        return [f"another late answer of step {event.step} under fence {event.fence} is kept than is recorded"]
     return []

@@ -124,7 +124,7 @@ def _print_agent(shown: ShownAgent, store: str | None) -> None:
         "paused": ""
         if view.paused_at is None
         else f'since {format_time(view.paused_at)} by {view.paused_by}: "{view.pause_reason}"',
-        "waiting": f"{format_count(view.waiting, 'request')} of all Apps and targets; {view.running:,} under way",
+        "waiting": f"{format_count(view.waiting, 'request')} of all Apps and targets; {view.running:,} running",
         "limits": _format_limits(view),
         "processes": ", ".join(map(str, view.processes)) or "none alive hosts it",
     }
@@ -167,7 +167,7 @@ def _format_next_call(view: AgentView) -> str:
         return ""
     if view.canaries is not None:
         ended, under_way, wave = view.canaries
-        return f"a wave of {wave}: {ended} ended, {under_way} under way"
+        return f"a wave of {wave}: {ended} ended, {under_way} running"
     if view.next_call_at is None:
         return "none until an operator closes it"
     return f"one canary from {format_time(view.next_call_at)} on"

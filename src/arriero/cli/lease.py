@@ -164,7 +164,9 @@ def break_named_lease(
     if as_json:
         print_json(BreakLeaseAnswer("break", "done", view))
         return
-    when = "at once" if at_once or not view.seconds_left else f"in {format_duration(view.seconds_left)} at the latest"
+    when = (
+        "immediately" if at_once or not view.seconds_left else f"in {format_duration(view.seconds_left)} at the latest"
+    )
     print_text(
         f"lease {name} is taken from {view.holder or 'its holder'}, term {view.term}; another one may lead {when}"
     )

@@ -211,7 +211,7 @@ def _build_option(field: msgspec.structs.FieldInfo) -> Option:
     if isinstance(field.default, str | int) and field.default != "":
         settings |= {"default": field.default, "show_default": True}
     null = extra.get("null")
-    text = (meta.description or "").removesuffix(".") + form + (f"; or {null}." if null and not words else ".")
+    text = (meta.description or "") + form + (f" Or {null}." if null and not words else "")
     names = [name, field.name] if name == "--app-name" else [name]  # the others are passed by the name of the option
     return click.option(*names, type=_read_null(parse, null) if null else parse, help=text, **settings)
 
@@ -251,7 +251,7 @@ def parse_instant(text: str) -> datetime:
 
 _TYPES: dict[Any, tuple[Any, str, str]] = {  # of options, with what stands for the value, and how it is written
     float: (parse_duration, "DURATION", " Write 90, 15m, 2h or 1d."),
-    msgspec.Raw: (click.STRING, "JSON", " - reads it from standard input."),
+    msgspec.Raw: (click.STRING, "JSON", " A dash (-) reads it from standard input."),
     int: (int, "N", ""),
     datetime: (parse_instant, "INSTANT", " Write 2026-11-24T03:00+01:00."),
     float | datetime: (parse_duration_or_instant, "WHEN", " Write 2h, or 2026-11-20T14:15Z."),

@@ -213,7 +213,7 @@ async def serve_until_signal(
                 f"draining after {name}: nothing new is taken, running attempts and requests end; another signal exits immediately"
             )
             service.begin_to_stop()
-    print_line("drained: nothing is held here any longer")
+    print_line("drained: this process drives no task any longer")
     exit_soon()
 
 
@@ -297,5 +297,5 @@ async def run_until_signal(
             f"draining after {name}: nothing new is taken, running attempts end; another signal exits immediately"
         )
     feeding.cancel()
-    print_line("drained: nothing is held here any longer")
+    print_line("drained: this process drives no task any longer")
     exit_soon()

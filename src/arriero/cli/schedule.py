@@ -183,7 +183,8 @@ def add_schedule(
     """Add a schedule: a workflow or step of an App is submitted by a cron line, at a period, or once."""
     check_signature(by, reason)
     loaded = load_chosen_app(app, load_configuration(flags={"store": store}))
-    call = build_call(loaded.session, called, read_option(arguments, "--arguments"), "--arguments")
+    command = ("arriero", "schedule", "add", *([app] if app else []), name)
+    call = build_call(loaded.session, called, read_option(arguments, "--arguments"), "--arguments", command)
     asked = read_arguments(schedules.ScheduleRequest, {"name": name, "workflow": called, "reason": reason, **options})
 
     async def add() -> Done:

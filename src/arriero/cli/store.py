@@ -101,7 +101,7 @@ def assign_tasks(
     """Say which App runs tasks of this store: open ones and those held, with --ended also the others.
 
     Without --from: tasks that do not say whose they are, as release 0.4.0 kept them. With --from: the tasks of an App that
-    has another name now; it must not be running. A task that is held is freed; running attempts count.
+    has another name now; it must not be running. A task that a process drives is freed; running attempts count.
     """
     asked = Assignment(app=name, from_app=from_app, workflow=workflow, task_ids=task_ids, ended=ended)
     found = asyncio.run(_assign(asked, by, reason, store, dry_run=True))

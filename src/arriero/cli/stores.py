@@ -8,7 +8,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -21,6 +21,7 @@ from ..model import HistoryRow, Loaded
 from ..payloads import codec
 from ..store import MEMORY, existing_store, open_store
 from ..store.state_store import StateStore
+from .options import F
 from .output import format_time
 
 STORE_STREAM = 0  # of the history: what concerns no task
@@ -138,9 +139,6 @@ class _AppArgument(click.Argument):
             assert isinstance(opts, dict)
             opts.update(moved)
         return super().handle_parse_result(ctx, opts, args)
-
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def app_argument(function: F) -> F:

@@ -126,7 +126,7 @@ def _print_one(request: TaskVerbRequest, view: StandingTask, nobody: str) -> Non
     else:
         print_text(f"task {_format_standing(view)}", hanging=2)
     if request.verb is Verb.ANSWER and view.state == TaskState.HELD and not request.dry_run:
-        print_note(f"note: it stays held until `arriero task resubmit {shell_argument(view.id)}` goes on from there")
+        print_note(f"note: it stays held until `arriero task resubmit {shell_argument(view.id)}` continues it")
     print_nobody_runs(nobody)
 
 

@@ -197,7 +197,7 @@ class Convoy:
             by, reason: who asks, and why; kept in the history.
             head, gap, gap_within: as of ConvoyPolicy. Those not given stay as they are; None: the workflow's holds again.
         Returns: the convoy as the verb left it.
-        Raises: VerbRefused - the state does not allow it, or another process came first; InvalidInput; StoreError.
+        Raises: VerbRefused - the state does not allow it, or another verb came first; InvalidInput; StoreError.
         """
         given: dict[str, Any] = {}
         for name, word in (("head", head), ("gap", gap)):

@@ -138,7 +138,7 @@ def explain_unknown_end(ledger_id: str) -> str:
     """Explain why nobody can say whether the tasks of a ledger have ended."""
     return (
         f"ledger {ledger_id!r}: a release before 0.5 wrote some of its tasks, and they do not keep the ledger's number, so"
-        " arriero cannot tell when all have ended; look at them by their ids"
+        " arriero does not know when all have ended; look at them by their ids"
     )
 
 

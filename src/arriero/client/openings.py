@@ -72,7 +72,7 @@ class Opening:
                 stack.push_async_callback(self.submissions.close)
 
     def run(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function on the event loop of this opening; not at all if it is closed."""
+        """Call a function on the event loop of this opening. If that was given back, call it here; if the loop is closed, not at all."""
         loop = self.loop  # read once: another thread may give the opening back
         if loop is None or loop is asyncio._get_running_loop():
             function(*args)

@@ -31,6 +31,7 @@ from ..runtime.submissions import Submissions
 from ..store import open_store
 from ..store.committer import CommitCounts, apply_patiently
 from ..store.contract import Busy, Ended, Unanswered, Unwritten
+from ..text.escaping import shell_word
 from .openings import Opening, Openings
 from .replies import Acknowledger
 from .task_view import TaskViews
@@ -364,7 +365,7 @@ class Session:
                 if value is app is not None:
                     program = getattr(module, "__file__", None) or "" if name == "__main__" else name
                     target = f"{program.rpartition(os.sep)[2].removesuffix('.py')}:{attribute}"
-        command = f"arriero run {target}" + (f" --store {url}" if "***" not in url else "")
+        command = f"arriero run {target}" + (f" --store {shell_word(url)}" if "***" not in url else "")
         return f"no Scheduler{whose} is alive on the store {url}: run the App there ({command})"
 
     async def _report_missing_scheduler(self, task_no: int) -> None:

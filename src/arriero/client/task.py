@@ -113,7 +113,7 @@ class Task(Generic[R_co]):
             arguments: by parameter name: send the failed step these from now on, under a new key. Of a task that was
                 undone, or whose code has asked for no step: the workflow's.
             step: the step whose arguments are edited, where several failed.
-        Raises: VerbRefused - the state does not allow it, another process came first, or the step may have happened with
+        Raises: VerbRefused - the state does not allow it, another verb came first, or the step may have happened with
             its old arguments; UnreadableRow; InvalidInput; UnknownTask; StoreError.
         """
         loaded = await load_task_to_act(self._session, self.id)

@@ -52,7 +52,7 @@ def _seconds(table: str, text: str) -> SettingInfo:
 
 
 def _persons(verb: Verb) -> SettingInfo:
-    text = f"How many persons must ask for {verb} of a task before it is carried out."
+    text = f"How many operators must ask for {verb} of a task before it is carried out."
     return SettingInfo(PERSONS, text, "approvals", "persons")
 
 
@@ -104,8 +104,8 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
         int,
         SettingInfo(
             LOSSES,
-            "A task is held once so many processes died with it, without progress between. Whoever frees it decides by its own"
-            " setting: give all processes of a store the same.",
+            "A task is held when this many processes died with it, without progress between. The process that frees it uses"
+            " its setting: give all processes of a store the same.",
             "node",
             "processes",
         ),

@@ -259,7 +259,7 @@ def _origins(value: object) -> tuple[str, ...]:
     names = tuple(name.lower() for name in _names(value))
     if {"*", "null"} & set(names):
         raise UnfitValue(
-            "that is any page: each could act with the rights of whoever looks at it; name the origins of your pages"
+            "that is any page: each could act with the rights of its visitor; name the origins of your pages"
         )
     if not all(map(_is_origin, names)):
         raise UnfitValue
@@ -275,7 +275,7 @@ def _networks(value: object) -> tuple[str, ...]:
     except ValueError as error:
         raise UnfitValue from error
     if any(network.prefixlen == 0 for network in networks):
-        raise UnfitValue("that is any address: whoever reaches the port could say who they are; name the proxies")
+        raise UnfitValue("that is any address: every client that reaches the port could name itself; name the proxies")
     return names
 
 
@@ -300,7 +300,7 @@ SECONDS = ValueKind("a number of seconds above 0, a century at most", _seconds, 
 COUNT = ValueKind(f"a whole number from 1 to {COUNT_MAX:,}", _count, int)
 LOSSES = ValueKind(
     f"a whole number from {PROBATION_FROM + 1} to {COUNT_MAX:,}; from loss {PROBATION_FROM} on a task is handled alone, and only"
-    " then is a loss surely its own",
+    " then is it known that the task caused the loss",
     _losses,
     int,
 )

@@ -162,7 +162,7 @@ class CountsOfAgent(msgspec.Struct, frozen=True):
 class CountsSum:
     """The sum of the rows of all processes and minutes. A window holds the minute of ``now`` and that many before.
 
-    Rows are added one by one, because a store may have so large a number that the one who adds them must let others work in between.
+    Rows are added one by one, because a store may have a number so large that its reader must let others work in between.
 
     Args:
         agent: only this one is added up; None: all.

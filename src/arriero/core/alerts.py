@@ -1,6 +1,6 @@
 """Alerts for operators when a task needs one of them: the alert, its text, its signed form, and the delay before a repetition.
 
-The rows are kept by the store; ``runtime.alerts``. A sink is sent the *state* of an alert, open or
+The rows are kept by the store, and sent by ``runtime.alerts``. A sink is sent the *state* of an alert, open or
 closed, and each state has a separate id that stays the same over retries: a receiver that sees an id twice has
 seen it once. Nothing promises the order in which two states arrive, so closed is final.
 """

@@ -79,9 +79,9 @@ def refuse_lonely_verb(command: Operate, task_id: str, state: str, approvers: tu
         persons=command.persons,
     )
     left = command.persons - len(names)
-    more = "another person" if left == 1 else f"{left} other persons"
+    more = "another operator" if left == 1 else f"{left} other operators"
     said = (
-        f"task {task_id!r}: {command.verb} needs {command.persons} persons; approved by {' and '.join(names)}, nothing was"
+        f"task {task_id!r}: {command.verb} needs {command.persons} operators; approved by {' and '.join(names)}, nothing was"
         f" done yet: {more} must ask for the same"
     )
     return Refused(Refusal(APPROVAL_NEEDED, said, state), command.task_no, (event,))

@@ -31,7 +31,7 @@ def assign_app(command: AssignApp, rows: Rows, now: Instant) -> Change | Refused
             Refusal("came_first", f"the ledger of task {task.task_id!r} is still letting its tasks go: try again")
         )
     if task.app != command.from_app:
-        said = f"another process came first: task {task.task_id!r} is of App {task.app!r}, not {command.from_app!r}"
+        said = f"another verb came first: task {task.task_id!r} is of App {task.app!r}, not {command.from_app!r}"
         return Refused(Refusal("came_first", said, task.state))
     writer = Writer(task, rows, now, None)
     writer.rewrites = True

@@ -37,7 +37,7 @@ def operate_convoy(command: OperateConvoy, rows: Rows, now: Instant) -> ConvoyCh
     """Carry out a verb on the convoy as it stands, or refuse it and change nothing. Raises: core.convoys.Held."""
     convoy = rows.convoy(command.convoy_no)
     if command.fence is not None and command.fence != convoy.fence:
-        said = f"another process came first: convoy {convoy.key!r} is {convoy.shown} now; look at it again"
+        said = f"another verb came first: convoy {convoy.key!r} is {convoy.shown} now; look at it again"
         return Refused(_build_refusal("came_first", said, convoy))
     if command.verb not in _OF_SCHEDULES and (kept := explain_kept_key(convoy.key)):
         said = f"{kept}: pause, resume or run the schedule instead (arriero schedule)"

@@ -52,7 +52,7 @@ LOOK_AT_UNREADABLE_SECONDS = (
 
 
 class Gone(Exception):  # no error: the command that names it is refused
-    """There is not such a convoy; it was purged."""
+    """The convoy does not exist; it was purged."""
 
 
 class Held(Exception):  # no error: a store says that another transaction has the row just now

@@ -43,7 +43,7 @@ def read_process_about(process: ProcessRow) -> ProcessAbout:
 
 
 def is_on_probation(task: TaskRow) -> bool:
-    """Returns True if processes died with the task that often that it must be handled alone."""
+    """Returns True if processes died with the task frequently enough that it must be handled alone."""
     return task.lost_count >= PROBATION_FROM
 
 
@@ -83,7 +83,7 @@ def compute_nobody_frees_until(
 
 
 def is_held(lease: LeaseRow, now: Instant) -> bool:
-    """Returns True if a caller holds a lease that has not lapsed."""
+    """Returns True if a process holds a lease that has not lapsed."""
     return lease.holder is not None and lease.until > now
 
 

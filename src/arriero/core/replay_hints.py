@@ -57,7 +57,7 @@ def suggest_source(recorded: str, asked: str) -> str:
 
 def _format_sentence(source: Source, path: str) -> str:
     return (
-        f"if {path or 'it'} is {source.what} that each run makes anew, as it looks, take it from {source.take}, which a"
+        f"if {path or 'it'} is {source.what} that each run makes again, as it looks, take it from {source.take}, which a"
         f" replay sees again, not from {source.instead_of}"
     )
 

@@ -66,7 +66,7 @@ def operate(command: Operate, rows: Rows, now: Instant) -> Change | Refused:
         return Refused(Refusal("unknown", f"there is no task number {command.task_no}"))
     if task.incarnation != command.incarnation:
         said = (
-            f"another process came first: task {task.task_id!r} is {task.state} in incarnation {task.incarnation},"
+            f"another verb came first: task {task.task_id!r} is {task.state} in incarnation {task.incarnation},"
             f" you saw incarnation {command.incarnation}; look at it again"
         )
         return Refused(_build_refusal("came_first", said, task, rows))

@@ -35,10 +35,9 @@ def explain_options(decorator: F) -> F:
         try:
             return decorator(*args, **options)
         except TypeError:
-            known = [
-                one.name for one in inspect.signature(decorator).parameters.values() if one.kind is one.KEYWORD_ONLY
-            ]
-            unknown = next((name for name in options if name not in known), None)
+            parameters = inspect.signature(decorator).parameters
+            known = [one.name for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
+            unknown = next((name for name in options if name not in parameters), None)
             if unknown is None:
                 raise
             name = "Agent" if decorator.__name__ == "__init__" else decorator.__name__
@@ -50,9 +49,14 @@ def explain_options(decorator: F) -> F:
 def _explain_option(decorator: str, unknown: str, known: list[str]) -> str:
     from difflib import get_close_matches  # only for an error
 
+    meant = _MEANT.get(unknown, "")
     near = next(iter(get_close_matches(unknown, known, 1)), "")
-    meant = _MEANT.get(unknown, near and f"{near}=")
-    remedy = f"write {meant}" if meant else f"its options are {', '.join(known)}"
+    if meant and (meant.partition("=")[0] in known or "effect_free" in known):  # a step has all that is meant
+        remedy = f"write {meant}"
+    elif meant:
+        remedy = f"give it to a step, as {meant}"
+    else:
+        remedy = f"write {near}=" if near else f"its options are {', '.join(known)}"
     return f"{decorator} has no option {unknown}=: {remedy}"
 
 

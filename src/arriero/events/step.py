@@ -230,7 +230,7 @@ class _FailureRecorded(HistoryEvent, frozen=True):
         failure = format_failure_with_line(read_step_failure(self.failure))
         after = f" after {format_count(self.failure_count, 'attempt')}" if self.failure_count else ""
         doubt = _format_doubt(in_doubt=self.in_doubt)
-        return f"{names.name_step(self.step)} has failed for good{after}: {failure}{doubt}"
+        return f"{names.name_step(self.step)} has failed permanently{after}: {failure}{doubt}"
 
 
 class StepFailedEvent(_FailureRecorded, frozen=True, tag="step.failed"):

@@ -328,7 +328,7 @@ class LeaseBroken(HistoryEvent, frozen=True, tag="lease.broken"):
     reason: str
 
     def describe(self, names: HistoryNames) -> str:
-        now = ", at once" if self.at_once else ""
+        now = ", immediately" if self.at_once else ""
         return f'{names.actor} took it from {name_holder(self)}, term {self.term}{now}: "{self.reason}"'
 
 

@@ -9,16 +9,21 @@ from ..text.format import find_frame_to_fix, format_frame, format_instant, is_ex
 from .base import Hash, HistoryEvent, HistoryNames, join_parts
 
 _WHY_RELEASED = {
-    "lost": "freed: the process that held it was lost",
-    "stuck": "freed by the Supervisor: the process that held it lives but made no progress",
+    "lost": "freed: the process that drove it was lost",
+    "stuck": "freed by the Supervisor: the process that drove it lives but made no progress",
     "limit": "freed by the Supervisor, for its undo",
 }
 _ENDS = {
     "processed": "processed: it is done",
     "compensated": "compensated, everything is undone",
     "held": "held: it waits for an operator",
-    "error": "held: it waits for an operator",  # as releases to 0.4 recorded it
 }
+_WORDS_TO_0_4 = {"error": "held", "needs_attention": "held"}
+
+
+def read_state_word(word: str) -> str:
+    """The word of today for the state of a task, or the kind of a status, in a history; releases to 0.4 had others."""
+    return _WORDS_TO_0_4.get(word, word)
 
 
 def _format_task_failure(failure: Raw) -> str:
@@ -110,7 +115,7 @@ class TaskTerminal(HistoryEvent, frozen=True, tag="task.terminal"):
     failure: Raw | UnsetType = UNSET
 
     def describe(self, names: HistoryNames) -> str:
-        says = _ENDS[self.state]
+        says = _ENDS[read_state_word(self.state)]
         return says if self.failure is UNSET else f"{says}: {_format_task_failure(self.failure)}"
 
 
@@ -141,7 +146,7 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
         verb: a ``model.Verb``.
         before, after: state of the task.
         complete_by: of a resubmission and of ``extend`` the new limit.
-        again: a compensated task runs again from its beginning.
+        ``anew``: a compensated task runs again from its beginning.
         arguments, replaces: hashes of the new arguments of the task's workflow, and of those before.
         paused: of ``pause`` and ``resume`` how it is now.
         approved_by: who else asked for it, where one operator is not enough.
@@ -165,7 +170,8 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
     until: Instant | UnsetType = UNSET
 
     def describe(self, names: HistoryNames) -> str:
-        changed = f" ({self.before} before, now {self.after})" if self.before != self.after else ""
+        before, after = map(read_state_word, (self.before, self.after))
+        changed = f" ({before} before, now {after})" if before != after else ""
         limit = self.complete_by
         until = "" if limit is None or limit is UNSET else f"; to be done by {format_instant(limit)}"
         anew = ", to run again from the beginning" if self.anew else ""
@@ -193,7 +199,7 @@ class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):
     persons: int
 
     def describe(self, names: HistoryNames) -> str:
-        return f'{self.by} approves {self.verb}, which needs {self.persons} persons: "{self.reason}"'
+        return f'{self.by} approves {self.verb}, which needs {self.persons} operators: "{self.reason}"'
 
 
 class TaskAssigned(HistoryEvent, frozen=True, tag="task.assigned", rename={"from_app": "from"}):
@@ -219,7 +225,9 @@ class StatusPublished(HistoryEvent, frozen=True, tag="status.published"):
     queue: str
 
     def describe(self, names: HistoryNames) -> str:
-        return f"its submitter is notified: {self.kind} (message {self.number}, reply queue {self.queue})"
+        return (
+            f"its submitter is notified: {read_state_word(self.kind)} (message {self.number}, reply queue {self.queue})"
+        )
 
 
 class AlertOpened(HistoryEvent, frozen=True, tag="alert.opened"):

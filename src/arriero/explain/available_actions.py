@@ -122,7 +122,7 @@ def _describe_undo(loaded: Loaded) -> str:
     names = [step.label for step in steps if step.state is StepState.COMPLETED or may_have_happened(step)]
     stuck = list_stuck_steps(loaded.life)
     order = "it undoes nothing and is held" if stops_at_doubt(loaded.task) else "it undoes the rest and is held then"
-    stops = f"; {order} held if {{}} may have happened, for that has no compensation"
+    stops = f"; {order} if {{}} may have happened, for that has no compensation"
     what = f"undoes what it did: {', '.join(names)}" if names else "ends it; no step that it did has a compensation"
     return what + (stops.format(", ".join(step.label for step in stuck)) if stuck else "")
 

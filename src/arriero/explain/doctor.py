@@ -281,7 +281,7 @@ def _check_processes(survey: Survey, running: LiveProcesses) -> list[Finding]:
     ]
     if not alive:
         if under_way or survey.untold[0]:
-            says = f"no process is alive on this store, and {format_count_with_verb(under_way, 'task')} under way"
+            says = f"no process is alive on this store, and {format_count_with_verb(under_way, 'task')} open"
             return [Finding("care", "processes", says, START), *found]
         return [Finding("information", "processes", "no process is alive on this store; nothing waits for one"), *found]
     for role, lack in ROLES.items():
@@ -428,7 +428,7 @@ def _check_probation(survey: Survey) -> list[Finding]:
     if not survey.probation:
         return [Finding("fine", "probation", "no task is on probation")]
     says = (
-        f"{format_count(survey.probation, 'task')} lost two processes or more in a row: those under way are on probation"
+        f"{format_count(survey.probation, 'task')} lost two processes or more in a row: those that are open are on probation"
         " and are held at the third loss"
     )
     remedy = "see in the logs of the processes why they died or froze, before more of them do"

@@ -41,7 +41,7 @@ def _describe_leader(leader: LeaderSurvey | None, survey: Survey) -> list[Findin
         since = "" if leader.since is None else f" since {format_instant_and_age(leader.since, leader.now)}"
         ahead = (leader.until - leader.now) / 1_000_000
         says = (
-            f"{one_line(leader.process) or 'a process that is gone'} leads the Supervisors under term {leader.term}{since};"
+            f"{one_line(leader.process) or 'a process that has ended'} leads the Supervisors under term {leader.term}{since};"
             f" its lease lapses in {ahead:.1f} s unless it renews"
         )
         return [Finding("fine", "leader", says)]
@@ -264,7 +264,7 @@ def _check_listening(server: ServerFacts) -> Finding:
         case "off":
             return Finding("fine", "listen", "wake-ups are off (listen=off): processes poll")
         case "silent":
-            says = "LISTEN is accepted, but what is told is not heard, as behind a pooler: processes poll"
+            says = "LISTEN is accepted, but no notification arrives, as behind a pooler: processes poll"
         case "refused":
             says = f"wake-ups cannot be listened for, processes poll: {server.listening_error}"
     remedy = "name the server itself in the URL, listen_url=postgresql://..., or say listen=off"

@@ -40,7 +40,7 @@ WINDOW_SECONDS = 300.0  # long enough to see several attempts of one step: they 
 OUTAGE_TASKS_MIN = 2  # one task that fails may be ill itself
 OUTAGE_ATTEMPTS_MIN = 3
 OUTAGE_SECONDS_MIN = 10.0  # a service that restarts is away for less
-OUTAGE_ATTEMPTS_SURE = 10  # that that many in a row are bad luck is out of the question, however soon they came
+OUTAGE_ATTEMPTS_SURE = 10  # that this many in a row are bad luck is out of the question, however soon they came
 REFUSED_TASKS_MIN = 10
 FAILING_ATTEMPTS_MIN = 10
 FAILING_SHARE_MIN = 0.5
@@ -410,8 +410,8 @@ def _describe_untaken_requests(one: Requests, now: Instant, running: LiveProcess
     if full := describe_lack_of_room(running.alive, one.agent, now):
         says += f"; {full}"
     elif one.running:
-        says += f"; {_format_attempts(one.running)} of it {'is' if one.running == 1 else 'are'} under way, so its places may all be taken"
+        says += f"; {_format_attempts(one.running)} of it {'is' if one.running == 1 else 'are'} running, so its places may all be taken"
     else:
-        says += "; no attempt of it is under way although a process alive hosts it"
+        says += "; no attempt of it is running although a process alive hosts it"
     remedy = f"give it more room (Agent(max_in_flight=)) or more processes; {listed}, then arriero task explain ID"
     return Finding("care", "starved", says, remedy)

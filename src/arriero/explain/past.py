@@ -10,7 +10,7 @@ import msgspec
 
 from ..events import UNREADABLE_EVENT, Event, HistoryNames, UnreadableEvent, describe_event, read_events_to_show
 from ..events.step import CompensationDispatched, StepDispatched
-from ..events.task import OperatorAction, OperatorApproval, TaskTerminal, UndoBegun
+from ..events.task import OperatorAction, OperatorApproval, TaskTerminal, UndoBegun, read_state_word
 from ..model import HistoryRow, Instant, StepRow, TaskRow, TaskState, Verb, seconds_between
 from ..text.format import format_duration
 
@@ -158,7 +158,7 @@ class TaskPast:
             case TaskTerminal(state=state):
                 self._end_pause(at)
                 self._end_rest(at)
-                self._ended = (at, state in (TaskState.HELD, TaskState.HELD.stored))
+                self._ended = (at, read_state_word(state) == TaskState.HELD)
             case UndoBegun():
                 self.undo_begun_at = at
             case OperatorApproval():
@@ -168,7 +168,9 @@ class TaskPast:
                     self.approvals.append(approval)
             case OperatorAction(verb=verb):
                 self.approvals.clear()
-                self.acts.append(PersonAct(at, verb, event.by, event.reason, event.before, event.after))
+                self.acts.append(
+                    PersonAct(at, verb, event.by, event.reason, *map(read_state_word, (event.before, event.after)))
+                )
                 if verb in _LEAVES_AN_END:
                     self._end_rest(at)
                 if verb in _ENDS_A_PAUSE:

@@ -140,7 +140,9 @@ def diagnose_schedules(rows: Sequence[ScheduleRow], now: Instant, wall_clock: In
     if abs(off := seconds_between(now, wall_clock)) > CLOCK_SECONDS_MAX:
         which = "behind" if off > 0 else "ahead of"
         says = f"the store's clock is {format_duration(abs(off))} {which} the clock of this machine, and schedules follow the store's"
-        remedy = "somebody set one of the two: on SQLite the store's is set anew when the machine starts; a server's is its own"
+        remedy = (
+            "one of the two was set: on SQLite the store's is set again when the machine starts; a server has its own"
+        )
         found.append(Finding("care", "schedules", says, remedy))
     if not found:
         found.append(Finding("fine", "schedules", f"{format_count(len(rows), 'schedule')}, none of them late"))

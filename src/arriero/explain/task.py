@@ -95,7 +95,7 @@ class EndedTask(TaskSituation):
     def _describe_processed(self) -> list[Reason]:
         may_undo = find_pivot(self.life) is None
         moved = ", except compensate, which undoes it" if may_undo else ""
-        says = f"processed{self._format_end()}: it is done, and nothing moves it any more{moved}"
+        says = f"processed{self._format_end()}: it is done, and no command changes it{moved}"
         return [Reason("ended", says, since=self.task.ended_at)]
 
     def _describe_compensated(self) -> list[Reason]:
@@ -197,7 +197,7 @@ class EndedTask(TaskSituation):
             return []
         told = f"delivered to {join_names(alert.told)}" if alert.told else ""
         if alert.next_at is None:
-            return [Reason("alert", f"its alert was {told or 'told to nobody: no sink is configured'}")]
+            return [Reason("alert", f"its alert was {told or 'delivered nowhere: no sink is configured'}")]
         error = f": {alert.error}" if alert.error else ""
         tried = (
             f"tried {format_count(alert.attempts, 'time')}{error}; again at {self._at(alert.next_at)}"
@@ -215,7 +215,7 @@ class EndedTask(TaskSituation):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The reasons why a task is where it is, the most reporting first; actions of operators, and those that are possible."""
+    """The reasons why a task is where it is, the most specific first; actions of operators, and those that are possible."""
 
     reasons: tuple[Reason, ...]
     acts: tuple[PersonAct, ...]

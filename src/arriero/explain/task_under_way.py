@@ -176,7 +176,7 @@ class TaskUnderWay(TaskSituation):
             )
         name = format_process(process)
         if process.lease_until <= self.now:
-            says = f"held by {name}, whose lease ran out at {self._at(process.lease_until)}: it hangs or died; "
+            says = f"driven by {name}, whose lease ran out at {self._at(process.lease_until)}: it hangs or died; "
             return Reason("holder_lost", says + self._describe_rescue(), since=process.lease_until)
         unseen = self.task.unseen_since
         if unseen is not None and seconds_between(unseen, self.now) >= SOON_SECONDS:

@@ -182,7 +182,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
         schema, schema_known: numbers of the last migration: on the server, and of this release.
         synchronous_commit: as this user gets it, before arriero raises it for its own transactions.
         standby_names: of those that commits wait for, as the server's setting has it.
-        connections, connections_max: taken, and for users that are not superuser.
+        connections, connections_max: taken, and for users that are not superusers.
         clock_ahead: seconds by which the server's clock is ahead of this machine's; ``payloads.round_trip``: how exactly.
         listening: what became of a wake-up that was reported; ``listening_error``: why it could not be.
         autovacuum: whether the server vacuums and counts by itself.

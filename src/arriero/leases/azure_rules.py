@@ -23,7 +23,7 @@ INFINITE = -1  # the service's own word for a lease without an end
 NAME_LENGTH_MAX = 1024
 NAME_PARTS_MAX = 254
 ACTOR_LENGTH_MAX = 100
-REASON_LENGTH_MAX = 400  # metadata has 8 KB in all, and percent-encoding runs late to 12 bytes of a character
+REASON_LENGTH_MAX = 400  # metadata has 8 KB in all, and percent-encoding turns a character into up to 12 bytes
 _CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}")
 
 TERM = "arriero_term"

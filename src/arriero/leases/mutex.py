@@ -133,8 +133,8 @@ class DistributedMutex:
         self._ports: Ports = SystemPorts() if ports is None else ports
         self._close_ports = self._ports.close if ports is None and isinstance(self._ports, SystemPorts) else _do_nothing
         self.has_looked = asyncio.Event()  # set once a look did not bring the lease
-        self._stopping: asyncio.Event | None = None  # of the run running
-        self._loop: asyncio.AbstractEventLoop | None = None  # of the run running
+        self._stopping: asyncio.Event | None = None  # of the current run
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the current run
 
     @property
     def name(self) -> str:

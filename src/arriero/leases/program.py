@@ -21,7 +21,7 @@ TELL_SECONDS_MAX = 1.0  # between two lines to the guardian; a renewal is known 
 
 
 class Readiness:
-    """Says the surroundings whether this process leads.
+    """Notifies its surroundings whether this process leads.
 
     Args:
         ready_file: exists while this process leads, with the term in it; None: there is none.

@@ -143,7 +143,7 @@ class MetricsCollector(Collector):
     Args:
         app: an App; it need not be open. While it is not, ``arriero_store_up`` is 0.
         store: False: leave out what is the same in all processes of the store.
-    Raises: DefinitionError - it is not App.
+    Raises: DefinitionError - it is not an App.
     """
 
     def __init__(self, app: App, *, store: bool = True) -> None:

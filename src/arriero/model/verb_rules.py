@@ -267,8 +267,8 @@ CONVOY_VERB_RULES: dict[tuple[ConvoyVerb, str], str] = {
     ): "its own policy holds immediately: under skip the key continues, under park it is parked",
     (ConvoyVerb.SET, "gap"): "its own policy holds immediately, also for the gap that it waits at",
     (ConvoyVerb.SET, "parked"): "its own policy holds once it is released",
-    (ConvoyVerb.RELEASE, "parked"): "it goes on; if its head is still held it waits for that",
-    (ConvoyVerb.SKIP, "stopped"): "the held task is set aside, the key goes on",
+    (ConvoyVerb.RELEASE, "parked"): "it continues; if its head is still held it waits for that",
+    (ConvoyVerb.SKIP, "stopped"): "the held task is set aside, the key continues",
     (ConvoyVerb.SKIP, "gap"): "what is missing is skipped, the key continues; if it comes after all it is set aside",
     (
         ConvoyVerb.SKIP,

@@ -16,7 +16,7 @@ from ..system.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger("arriero")
 
-OnApplied = Callable[[AnyCommand, Applied], None]  # reported each command of this process that was written
+OnApplied = Callable[[AnyCommand, Applied], None]  # called with each command of this process that was written
 
 
 def ignore_applied(_command: AnyCommand, _answer: Applied) -> None:

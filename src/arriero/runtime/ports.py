@@ -284,7 +284,7 @@ class SystemPorts:
         except RuntimeError:
             asked.close()
             raise
-        while not future.done():  # in slices: a loop that is closed says nobody
+        while not future.done():  # in slices: a loop that is closed notifies no waiter
             wait((future,), LOOK_SECONDS)
             if loop.is_closed() and not future.done():
                 raise RuntimeError("the event loop is closed")

@@ -24,7 +24,7 @@ class ReloadQueue:
     """Reads records, one query at a time. Tasks asked for meanwhile go with the next query, so there is no timer.
 
     Args:
-        on_read: reported each task's number, its record (None: it no longer exists), and the reports that came for it meanwhile.
+        on_read: called with each task's number, its record (None: it no longer exists), and the reports that came for it meanwhile.
         reading: entered while a question is running and what it found is acted on.
     """
 

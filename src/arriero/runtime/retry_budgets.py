@@ -131,6 +131,6 @@ class AgentRetries:
         logger.warning(
             "%s",
             f"retries of Agent {self._agent} are held to its retry budget: {self._budget.share:.0%} of its calls in this process,"
-            f" {BURST:g} at once and {PER_SECOND:g} a second besides; those beyond it wait, and spend nothing; find out why so"
+            f" {BURST:g} immediately and {PER_SECOND:g} a second more; those beyond it wait, and spend nothing; find out why"
             f" many calls fail, or raise Agent({self._agent!r}, retry_budget=...)",
         )

@@ -115,7 +115,7 @@ class Scheduler:
 
     Args:
         codes: what this process can run, by the name in the task's row.
-        on_end: reported each task that ended here.
+        on_end: called with each task that ended here.
         membership: of this process; nothing is claimed or begun while its lease is not trusted.
     """
 

@@ -66,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.lost_processes_max <= PROBATION_FROM:
             raise DefinitionError(
                 f"lost_processes_max is {self.lost_processes_max}; it must be above {PROBATION_FROM}: from that loss on a task "
-                "is handled alone, and only then is a loss surely its own"
+                "is handled alone, and only then is it known that the task caused the loss"
             )
         if self.supervise_seconds * 3 > self.leader_seconds:
             raise DefinitionError(

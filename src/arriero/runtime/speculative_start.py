@@ -115,7 +115,7 @@ class SpeculativeStarts:
 
     Args:
         may_begin: returns True if this process has room for one more task of the workflow with this name.
-        holder: reported the tasks that have begun here.
+        holder: called with the tasks that have begun here.
     """
 
     def __init__(self, parts: Parts, may_begin: Callable[[str], bool], holder: DriverHost) -> None:

@@ -108,7 +108,7 @@ GRACE_SECONDS = 0.5  # for a request that only reads and is about to end by itse
 
 
 class ShutdownSignal:
-    """Flag that says requests which wait for news that the server is about to end."""
+    """Flag that notifies requests which wait for news that the server is about to end."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

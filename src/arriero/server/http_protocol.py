@@ -125,7 +125,7 @@ class MeteredConnection(h11.Connection):
         self.cost = 0
         self.encoded = 0
         self._has_rest = False
-        self._parts = self._size = 0  # of the body running
+        self._parts = self._size = 0  # of the current body
 
     def has_rest(self) -> bool:
         """Returns True if the caller sends what is not read before the answer: more of a body, what is not HTTP, or further requests.

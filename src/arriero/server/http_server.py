@@ -1,4 +1,4 @@
-"""uvicorn in the event loop of the App: no signal handlers, no separate headers, and a time limit on every wait."""
+"""uvicorn in the event loop of the App: no signal handlers, none of its headers, and a time limit on every wait."""
 
 import asyncio
 import logging
@@ -117,7 +117,7 @@ class HttpServer:
             await self._serving
 
     async def stop(self) -> None:
-        """Take no new connection, let requests running end, close."""
+        """Take no new connection, let running requests end, close."""
         self._server.should_exit = True
         if self._serving is not None:
             await self._serving

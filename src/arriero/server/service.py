@@ -140,7 +140,7 @@ class HttpService:
         self._application.shutdown.begin()
 
     async def stop(self) -> None:
-        """Take no new connection, let requests running end, close."""
+        """Take no new connection, let running requests end, close."""
         self.begin_to_stop()
         await self._server.stop()
 

@@ -96,7 +96,7 @@ def load_certificate(options: ListenOptions) -> ssl.SSLContext | None:
         ) from None
     except ssl.SSLError as error:
         raise InvalidInput(
-            f"the certificate {options.tls_cert} and the key {options.tls_key} cannot be used: {error.reason or 'they are no PEM'};"
+            f"the certificate {options.tls_cert} and the key {options.tls_key} cannot be used: {error.reason or 'they are not PEM'};"
             " give the chain and the key that belong together"
         ) from error
     except OSError as error:

@@ -42,7 +42,9 @@ class _PendingCommand(msgspec.Struct, Generic[C, A], eq=False):
     command: C
     on_answer: "OnAnswer[A]"
     is_told: bool = False
-    had_pause: bool = False  # whether it was sent alone a moment after its transaction raised what was not StoreError
+    had_pause: bool = (
+        False  # whether it was sent alone a moment after its transaction raised another exception than StoreError
+    )
     busy_since: float | None = None
     pause: float = BUSY_SECONDS
 
@@ -87,7 +89,7 @@ class Committer(Generic[C, A]):
         write: one transaction.
         sleep: waits between repeats after a StoreError.
         repeat: whether to send a command again after a StoreError; else the error is its answer.
-        on_trouble: reported every StoreError, and of whatever else a transaction raises.
+        on_trouble: called with every StoreError, and with any other exception of a transaction.
         on_batch: called when the answers of a batch were given; it raises nothing.
         counts: for monitors.
         has_ended_task: returns True if a command ended its task, whose row it left so.
@@ -159,7 +161,7 @@ class Committer(Generic[C, A]):
             waiting.cancel()
 
     def is_alive(self) -> bool:
-        """Returns True if a caller commits what is put."""
+        """Returns True if the committer takes what is put."""
         return self._task is not None and not self._task.done()
 
     @property
@@ -174,7 +176,7 @@ class Committer(Generic[C, A]):
     def put(self, command: C, on_answer: OnAnswer[A]) -> None:
         """Commit a command soon; its answer, or the exception that it caused, goes to ``on_answer``.
 
-        After the end that is Unwritten: the caller while all is being closed must not wait indefinitely.
+        After the end that is Unwritten: a caller must not wait indefinitely while all is being closed.
         """
         if self._stopping and self._has_ended():
             asyncio.get_running_loop().call_soon(_PendingCommand(command, on_answer).tell, Unwritten.as_it_closes())

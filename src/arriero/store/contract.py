@@ -1,4 +1,4 @@
-"""Values that a store takes and answers, and the separate errors. ``store.state_store`` has the operations."""
+"""Values that a store takes and answers, and its errors. ``store.state_store`` has the operations."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

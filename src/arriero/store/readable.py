@@ -375,7 +375,7 @@ def format_faults(faults: Iterable[Fault]) -> str:
 
 
 def of_task(error: UnreadableRow, task_no: int, task_id: str = "") -> UnreadableRow:
-    """The same error, reported a task that cannot continue because of it."""
+    """The same error, for a task that cannot continue because of it."""
     return UnreadableRow(
         error.what,
         table=error.table,

@@ -124,7 +124,7 @@ class StateStore(
     async def purge(self, which: Purge, *, actor: str, limit: int, after: int = 0) -> Purged:
         """Remove some ended tasks after a task_no, with all that is kept of them, in one transaction.
 
-        Left alone: tasks with statuses that nobody acknowledged, with an alert that a caller is not delivered yet, and
+        Left alone: tasks with statuses that nobody acknowledged, with an alert that is not delivered yet, and
         with an attempt that may still report. What was removed is counted in the store's own history.
         """
 

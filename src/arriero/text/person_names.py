@@ -92,7 +92,7 @@ _TO_LATIN = str.maketrans({letter: latin for latin, letters in _LOOKS_LIKE.items
 
 
 def check_person(value: object, what: str) -> str:
-    """Check the name of who signs: an id that operators can know from every other one by looking at it. Raises InvalidInput."""
+    """Check the name of who signs: an id that operators can distinguish from every other one by looking at it. Raises InvalidInput."""
     name = check_id(value, what)
     if name.isascii():  # and without control characters: one script, all of it seen
         return name

@@ -213,7 +213,7 @@ class SpanOfTask(msgspec.Struct, frozen=True, gc=False):
         links: Links = () if self.link is None else (self.link,)
         if self.incarnation > 1:
             earlier = (self.trace_id, self.ids.derive_task(self.task_no, self.incarnation - 1))
-            return links if earlier in links else (*links, earlier)  # the convoy may have was blocked on it
+            return links if earlier in links else (*links, earlier)  # the convoy may have been blocked on it
         return links
 
 

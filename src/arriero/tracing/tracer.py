@@ -49,7 +49,7 @@ class TracingOptions:
         tracer = provider.get_tracer("arriero")
         if hasattr(tracer, "span_processor") and hasattr(tracer, "sampler"):
             return TaskTracer(tracer, store)
-        logger.warning("tasks are not traced: %s is no TracerProvider of opentelemetry-sdk", type(provider).__name__)
+        logger.warning("tasks are not traced: %s is not a TracerProvider of opentelemetry-sdk", type(provider).__name__)
         return None
 
     @staticmethod

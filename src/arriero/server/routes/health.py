@@ -34,7 +34,7 @@ EXAMPLE: dict[str, Any] = {
     "findings": [
         {
             "level": "care",
-            "about": "errors",
+            "about": "held",
             "says": "2 tasks are held",
             "remedy": "arriero task list --state held",
         }

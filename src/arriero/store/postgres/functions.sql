@@ -458,7 +458,7 @@ BEGIN
     IF app IS NULL AND cardinality(apps) > 1 THEN
         RAISE EXCEPTION 'workflow % is of several Apps: %', quote_literal(workflow), array_to_string(apps, ', ')
             USING ERRCODE = refusal, HINT = 'say which one runs it, as in app => ' || quote_literal(apps[1])
-                || '; if one of them has another name now: arriero store assign --from OLD --app NEW';
+                || '; if one of them has another name now: arriero store assign --from OLD --to NEW';
     ELSIF app IS NOT NULL AND whose.app IS NULL THEN
         RAISE EXCEPTION 'App % is not known to have workflow %', quote_literal(app), quote_literal(workflow)
             USING ERRCODE = refusal, HINT = 'look at the name, or start a process of it once; known to have it are '

@@ -96,7 +96,7 @@ class Listener:
                     self._connection = None
 
     def _read_notices(self, connection: psycopg.Connection[tuple[object, ...]]) -> tuple[bool, int]:
-        """Wait until a caller says, and take all that is there by then.
+        """Wait until a notification comes, and take all that is there by then.
 
         Returns: whether it was another process, and how often a caller notified; enough to know a flood is not read to its end.
         """

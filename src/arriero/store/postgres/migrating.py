@@ -276,7 +276,7 @@ def _still(plan: Plan) -> str:
         is_other, what = f"to_regclass('{plan.schema}.migration') IS NOT NULL", "is there meanwhile"
     else:
         is_other = f"(SELECT coalesce(max(number), 0) FROM {plan.schema}.migration) <> {number}"
-        what = f"is not number {number} any more"
+        what = f"is no longer number {number}"
     return (
         f"DO $$ BEGIN IF {is_other} THEN\n"
         f"    RAISE EXCEPTION 'the schema {plan.schema} {what}; make the script again: arriero migrate --sql';\n"

@@ -447,7 +447,7 @@ class PostgresSession:
     ) -> None:
         is_ours = isinstance(error, psycopg.Error) and error.sqlstate not in UNUSABLE
         if connection.closed or connection.broken or not (is_ours or isinstance(error, ArrieroError)):
-            self.close()  # whatever it was during ends with it
+            self.close()  # its transaction ends with it
             return
         try:
             pipeline.give_up()

@@ -65,7 +65,7 @@ class PostgresWrittenRows(BreakerTable, LimitTable):
         self._context = context
         self._quarantine = context.quarantine
         self._now: Instant | None = None  # as it was read since the last row was locked
-        self._unreadable: dict[int, UnreadableRow] = {}  # by task: the caller for it is notified
+        self._unreadable: dict[int, UnreadableRow] = {}  # by task: raised to who asks for it
         self._unreadable_convoys: dict[int, UnreadableRow] = {}
         self._tasks: dict[int, TaskRow] = {}
         self._steps: dict[int, StepRow] = {}
@@ -225,7 +225,7 @@ class PostgresTaskRows(PostgresWrittenRows):
         return tasks
 
     def _readable(self, row: R) -> R | None:
-        """The row; None: this release cannot read it, and the caller for its task is reported."""
+        """The row; None: this release cannot read it, and who asks for its task gets the error."""
         try:
             return refuse_unreadable(row)
         except UnreadableRow as error:

@@ -83,7 +83,7 @@ def conflict(path: str, connection: CallerConnection | sqlite3.Connection | None
     writing = find_writing(path, besides=own)
     return TransactionConflict(
         f"store {path}: another transaction came first; roll yours back and run it again"
-        f" ({writing or 'BEGIN IMMEDIATE takes the lock at once'})"
+        f" ({writing or 'BEGIN IMMEDIATE takes the lock immediately'})"
     )
 
 

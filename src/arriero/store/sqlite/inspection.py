@@ -132,7 +132,7 @@ def find_log_readers(path: str) -> tuple[str, ...]:
     """Find the processes of this machine that keep a read transaction open on a file, as texts for operators.
 
     A reader of SQLite locks a byte of the file -shm. That file is not opened here, because closing it would drop the locks of this process.
-    A process counts if it holds such a lock at each look: short transactions are not obstacle. Empty where the system does not say.
+    A process counts if it holds such a lock at each look: short transactions do not count. Empty where the system does not say.
     """
     try:
         shared = Path(f"{path}-shm").stat()

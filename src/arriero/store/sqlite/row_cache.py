@@ -16,13 +16,13 @@ class WaitingCache:
 
     Args:
         found: as read, ``READ_AT_ONCE`` at most; if fewer, then nobody else waits.
-        is_cut: a caller stands behind them who could not be read.
+        is_cut: a task behind them could not be read.
     """
 
     def __init__(self, found: Sequence[Loaded], *, is_cut: bool = False) -> None:
         self._line: deque[Loaded] = deque()
         self._size = 0
-        self._is_cut = False  # a caller was left out: who comes behind is left out as well
+        self._is_cut = False  # a task was left out: those behind it are left out as well
         for each in found:
             self._append(each)
         self._is_cut = self._is_cut or is_cut

@@ -81,7 +81,7 @@ class SqliteConvoyRows(SqliteTaskRows):
         """Read who waits in these convoys while nothing is to be written yet."""
         for convoy_no in convoy_nos:
             if convoy_no not in self._known.waiting:
-                # Purged: a late command still names it. Unreadable: reported the command that needs it.
+                # Purged: a late command still names it. Unreadable: the command that needs it reports that.
                 with suppress(Gone, UnreadableRow, NextUnreadable):
                     self._read_waiting(convoy_no, (self.convoy(convoy_no).from_rank, 0))
 
