@@ -423,7 +423,7 @@ def test_an_undo_that_would_stop_at_a_step_in_doubt_says_so_beforehand() -> None
     ):
         rows = free(done(1), pending(2, in_doubt=True), policy=task_policy_text(undo_on_doubt=policy))
         (move,) = moves_of(explained(rows, process()), Verb.CANCEL)
-        assert move.does.startswith(f"undoes what it did: step1; {does} held if step2 may have happened")
+        assert move.does.startswith(f"undoes what it did: step1; {does} if step2 may have happened")
 
 
 def test_a_task_held_in_doubt_says_what_its_undo_does_with_and_without_the_answer() -> None:

@@ -92,7 +92,7 @@ EVENTS: dict[str, tuple[Event, str]] = {
             "fence": 5077,
             "not_before": AT,
         },
-        'ana resubmitted it (error before, now pending): "the bank is back"',
+        'ana resubmitted it (held before, now pending): "the bank is back"',
     ),
     "status.published": (
         {"number": 3, "kind": "completed", "queue": "web-1"},

@@ -141,7 +141,7 @@ def format_count(count: int, what: str) -> str:
     """Format ``1 task``, ``1,500 tasks``, ``2 processes``, ``3 entries``."""
     if count == 1:
         return f"1 {what}"
-    if what.endswith("y") and what[-2] not in "aeiou":
+    if what.endswith("y") and what[-2] not in "aeiou" and what != "standby":  # the one exception that texts use
         return f"{count:,} {what[:-1]}ies"
     return f"{count:,} {what}{'es' if what.endswith('s') else 's'}"
 
