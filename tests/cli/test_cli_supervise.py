@@ -146,7 +146,7 @@ def test_what_cannot_work_is_one_line_on_standard_error_and_an_exit_code(
 ) -> None:
     result = call("supervise", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert result.stderr.startswith("arriero: ")
+    assert result.stderr.startswith('{"type":"urn:arriero:problem:' if "--json" in arguments else "arriero: ")
     assert part in result.stderr
     assert result.stderr.count("\n") == 1
 

@@ -194,7 +194,7 @@ async def test_arguments_that_do_not_fit_the_code_any_more_stop_a_schedule_until
     for _ in range(3):
         await declare_schedules(changed.session)
     (alert,) = await start.store.alerts()
-    assert "its arguments do not fit 'report' any more" in alert.reason
+    assert "its arguments no longer fit 'report'" in alert.reason
     with pytest.raises(VerbRefused, match="submits nothing"):
         await changed.schedules.run_now("mine", **WHY)
     await start()

@@ -166,7 +166,9 @@ async def test_a_view_tells_what_is_open_and_until_when(world: World) -> None:
 
 
 async def test_a_view_names_the_process_that_holds_the_task_and_runs_its_step(world: World) -> None:
-    @stock.step(name="asks")
+    shelf = Agent("shelf")
+
+    @shelf.step(name="asks")
     async def asks(attempt: Attempt) -> None:
         seen.append(await world_of_its_own.app.task("t").view())
 
@@ -175,7 +177,7 @@ async def test_a_view_names_the_process_that_holds_the_task_and_runs_its_step(wo
         await asks()
 
     seen: list[TaskView] = []
-    async with running(App("shop", agents=[stock], workflows=[asking])) as world_of_its_own:
+    async with running(App("shop", agents=[shelf], workflows=[asking])) as world_of_its_own:
         await (await world_of_its_own.app.submit(asking(), task_id="t")).result()
         assert world_of_its_own.app.session.node is not None
         instance = world_of_its_own.app.session.node.session.context.actor

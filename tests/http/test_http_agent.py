@@ -330,7 +330,7 @@ async def test_a_name_that_stands_for_this_machine_is_refused_before_anything_is
         ({"secret": "whsec_short"}, "secret"),
         ({"callback": "nowhere"}, "callback must be http"),
         ({"callback": "https://gate.example/?of=shop"}, "query or fragment"),
-        ({"secret": None}, "secret is no text"),
+        ({"secret": None}, "secret is not text"),
         ({"url": None}, "url cannot be read"),
         ({"url": "https://a..example/"}, "url cannot be read"),
         ({"url": f"https://{'a' * 64}.example/"}, "url cannot be read"),

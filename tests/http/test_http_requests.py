@@ -191,7 +191,11 @@ def test_a_streamed_answer_is_judged_before_the_step_reads_it(is_async: bool) ->
 
 @pytest.mark.parametrize(
     ("meanings", "message"),
-    [({99: "answer"}, "99 is no status"), ({True: "answer"}, "True is no status"), ({409: "retry"}, "give one of")],
+    [
+        ({99: "answer"}, "99 is not a status"),
+        ({True: "answer"}, "True is not a status"),
+        ({409: "retry"}, "give one of"),
+    ],
 )
 def test_meanings_are_checked(meanings: Any, message: str) -> None:
     for kind in (AsyncClient, SyncClient):

@@ -12,12 +12,11 @@ import psycopg
 import pytest
 from postgres_servers import server, worker
 
-from arriero.model import StepRow, TaskRow
 from arriero.model.answers import Refusal, Submitted
 from arriero.model.commands import HandOver, Process, Take
 from arriero.store import columns
 from arriero.store.postgres import ledger_rows, submitting, task_rows
-from arriero.store.postgres.columns import Write
+from arriero.store.postgres.columns import Write, step_as_is, task_as_is
 from arriero.store.postgres.lanes import ENGINE
 from arriero.store.postgres.pipeline import PendingAnswer, parse_statement
 from arriero.store.postgres.session import Statements, Transaction, TransactionLimits
@@ -300,13 +299,13 @@ def test_a_thousand_rows_are_changed_by_their_keys(grown: Grown, when: str) -> N
     with psycopg.connect(grown.url) as connection:
         limits = TransactionLimits(lock=1.0, statement=60.0, idle=60.0)
         connection.execute(statements("settings"), limits.parameters(local=True))
-        for names, kind, table, key, writes in (
-            (columns.TASK, TaskRow, "task", "task_no", (task_rows.UPDATE_TASKS, task_rows.REWRITE_TASKS)),
-            (columns.STEP, StepRow, "step", "step_no", (task_rows.UPDATE_STEPS, task_rows.REWRITE_STEPS)),
+        for names, read, table, key, writes in (
+            (columns.TASK, task_as_is, "task", "task_no", (task_rows.UPDATE_TASKS, task_rows.REWRITE_TASKS)),
+            (columns.STEP, step_as_is, "step", "step_no", (task_rows.UPDATE_STEPS, task_rows.REWRITE_STEPS)),
         ):
             last = f"SELECT {columns.list_columns(names)} FROM arriero.{table} WHERE state <> 'pending' ORDER BY {key} DESC"
             found = connection.execute(f"{last} LIMIT 1000".encode()).fetchall()
-            rows = [kind(*row) for row in found]
+            rows = [read(row) for row in found]
             for write in writes:
                 sql = EXPLAIN + statements.fill(write.of_many)
                 plan = _plan_in(connection.execute(sql.encode(), {"rows": write.as_json(rows)}))

@@ -263,6 +263,6 @@ async def test_a_transaction_whose_wait_is_cancelled_is_in_nobodys_way(
 
 
 async def test_a_transaction_is_on_a_file() -> None:
-    with pytest.raises(InvalidInput, match="is no file; use sqlite:///PATH"):
+    with pytest.raises(InvalidInput, match="is not a file; use sqlite:///PATH"):
         async with arriero.transaction("postgresql://localhost/shop"):
             pass
