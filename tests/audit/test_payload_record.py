@@ -129,9 +129,9 @@ def test_a_record_that_fits_its_history_differs_in_nothing() -> None:
     ("record", "events", "says"),
     [
         (PayloadRecord(), EDITED, "an edit that is not kept"),
-        (PayloadRecord((edit("0", "2"),)), EDITED, "does not tell of the edit"),
+        (PayloadRecord((edit("0", "2"),)), EDITED, "does not record the edit"),
         (PayloadRecord((edit("1", "2"), edit("2", "3", 7))), EDITED, "is not in the history"),
-        (PayloadRecord(), LATE, "told and not kept"),
+        (PayloadRecord(), LATE, "recorded and not kept"),
         (PayloadRecord((), (answer(answer="8"),)), LATE, "another late answer"),
         (PayloadRecord((), (answer(), answer(fence=9))), LATE, "kept untold"),
     ],
