@@ -143,7 +143,10 @@ async def the_morning(night: Night) -> None:
     for id_, seen in kinds.items():
         print(f"{id_}: {', '.join(seen)}")
     expect(kinds["1001"][-1] == "completed", f"the front was told {kinds['1001']} of order 1001")
-    expect(kinds["1003"][-3:] == ["held", "failed", "compensated"], f"it was told {kinds['1003']} of 1003")
+    expect(
+        kinds["1003"][-3:] == ["held", "failed", "compensated"],
+        f"its submitter was notified of {kinds['1003']} of 1003",
+    )
     history = night.folder / "history.jsonl"
     history.write_text(await night.type("export", quiet=True))
     await night.type(f"check {history}")

@@ -9,6 +9,7 @@ import click
 from ..client.payload_record import ShownRecord
 from ..client.row_shapes import build_output
 from ..client.task_explanation import ActionAnswer, build_explanation, list_results, load_explanation
+from ..client.task_verbs import find_task
 from ..explain.available_actions import AvailableAction
 from ..explain.past import PersonAct
 from ..explain.task import Explanation
@@ -18,7 +19,7 @@ from ..text.format import format_count, format_instant_and_age, format_relative
 from .history import print_record
 from .options import json_option, store_option
 from .output import print_json, print_text, print_trace, truncate
-from .stores import find_task, load_store_configuration, open_store_to_read
+from .stores import load_store_configuration, open_store_to_read
 
 RESULTS_SHOWN_MAX = 10  # the last ones
 ACTS_SHOWN_MAX = 5  # the last ones; `arriero history` prints them all

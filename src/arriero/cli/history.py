@@ -10,6 +10,7 @@ import msgspec
 
 from ..audit.export import TrailerSum, encode_row, encode_trailer, read_export
 from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownRecord, ShownVersion
+from ..client.task_verbs import find_task
 from ..errors import MutilatedExport
 from ..events import decode_event_fields
 from ..explain.past import IncarnationStart, Timeline
@@ -33,7 +34,7 @@ from .output import (
     truncate,
     wrap,
 )
-from .stores import find_task, open_store_to_read
+from .stores import open_store_to_read
 
 _INSTANTS = ("not_before", "complete_by", "fire_at", "answered_at")  # in events, microseconds
 _NOT_SHOWN = ("type", "policy")  # the one stands first, the other fills a line; `task show` shows it

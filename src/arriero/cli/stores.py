@@ -15,10 +15,9 @@ import click
 from ..client.app import App
 from ..client.row_shapes import to_datetime
 from ..config import DEFAULT, Configuration, load_configuration
-from ..errors import ArrieroError, InvalidInput, UnknownTask
+from ..errors import ArrieroError, InvalidInput
 from ..events import Event, HistoryNames, UnreadableEvent, describe_event, read_events_to_show
-from ..model import HistoryRow, Loaded
-from ..payloads import codec
+from ..model import HistoryRow
 from ..store import MEMORY, existing_store, open_store
 from ..store.state_store import StateStore
 from .options import F
@@ -258,11 +257,3 @@ def refuse_memory_store(url: str) -> str:
             "postgresql://USER@HOST/DATABASE"
         )
     return url
-
-
-async def find_task(task_id: str, store: StateStore) -> Loaded:
-    """One task. Raises InvalidInput, UnknownTask, StoreError."""
-    loaded = await store.find(codec.check_id(task_id, "task id"))
-    if loaded is None:
-        raise UnknownTask(f"there is no task {task_id!r} in the store {store.url}; see `arriero task list`")
-    return loaded

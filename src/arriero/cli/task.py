@@ -17,6 +17,7 @@ from ..client.task_shapes import (
     build_shown_task,
     name_apps,
 )
+from ..client.task_verbs import find_task
 from ..client.task_view import load_tasks_ahead, read_holders, read_times
 from ..client.tasks import TaskSelector
 from ..core.supervision import decode_task_policy
@@ -45,7 +46,7 @@ from .output import (
     print_trace,
     truncate,
 )
-from .stores import find_task, open_store_to_read
+from .stores import open_store_to_read
 from .task_verbs import VERB_COMMANDS
 
 PAGE = 1_000

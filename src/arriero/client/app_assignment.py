@@ -8,7 +8,7 @@ import msgspec
 
 from ..core.lease import read_process_about
 from ..core.tokens import list_left_behind
-from ..errors import InvalidInput, NotAllowed, UnknownName, UnknownTask
+from ..errors import InvalidInput, NotAllowed, UnknownName
 from ..events import read_events_to_show
 from ..events.store import AppRenamed
 from ..events.task import TaskAssigned
@@ -224,9 +224,7 @@ async def _load_named(store: StateStore, asked: Assignment) -> list[TaskRow]:
     """Load the tasks with the ids that were given. Raises UnknownTask."""
     found = []
     for task_id in asked.task_ids:
-        loaded = await store.find(codec.check_id(task_id, "task id"))
-        if loaded is None:
-            raise UnknownTask(f"there is no task {task_id!r} in the store {store.url}; see `arriero task list`")
+        loaded = await task_verbs.find_task(task_id, store)
         if loaded.task.app not in (asked.from_app, asked.app):
             remedy = f"give it away with --from {shlex.quote(loaded.task.app)}"
             raise InvalidInput(f"task {task_id!r} is of App {loaded.task.app!r}: {remedy}")

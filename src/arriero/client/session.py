@@ -358,9 +358,8 @@ class Session:
         whose = "" if of is None or not alive else f" of App {of!r}"
         url = store.url
         target, app = "MODULE:APP", getattr(self.read_declared, "__self__", None)
-        for name, module in list(
-            sys.modules.items()
-        ):  # an imported module may have the App: then the command can be copied
+        modules = list(sys.modules.items())  # an imported one may have the App: then the command can be copied
+        for name, module in modules:
             for attribute, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
                 if value is app is not None:
                     program = getattr(module, "__file__", None) or "" if name == "__main__" else name

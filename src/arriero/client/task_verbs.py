@@ -208,6 +208,14 @@ Progress = Callable[[int], None]
 FieldsBuilder = Callable[[Loaded], dict[str, Any]]  # of ``Operate``, besides those that all verbs have
 
 
+async def find_task(task_id: str, store: "StateStore") -> Loaded:
+    """One task. Raises InvalidInput, UnknownTask, StoreError."""
+    loaded = await store.find(codec.check_id(task_id, "task id"))
+    if loaded is None:
+        raise UnknownTask(f"there is no task {task_id!r} in the store {store.url}; see `arriero task list`")
+    return loaded
+
+
 async def load_task(session: Session, task_id: str) -> Loaded:
     """The task as it stands. Raises UnknownTask, StoreError."""
     loaded = await session.store.find(task_id)

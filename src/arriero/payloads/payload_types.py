@@ -213,7 +213,7 @@ def _has_exact_equality(of: Any) -> bool:
     return all(field.compare for field in fields.values())
 
 
-_PLAIN_EXAMPLES = {
+_EXAMPLES: dict[str, Any] = {
     "str": "text",
     "int": 1,
     "float": 1.5,
@@ -221,8 +221,6 @@ _PLAIN_EXAMPLES = {
     "any": "any JSON",
     "none": None,
     "decimal": "1.50",
-}
-_TEXT_EXAMPLES = {
     "datetime": "2030-01-31T12:00:00Z",
     "date": "2030-01-31",
     "time": "12:00:00",
@@ -258,6 +256,6 @@ def _build_example(info: Any, depth: int) -> Any:
         return [_build_example(info.item_type, depth + 1)]
     if kind == "dict":
         return {}
-    if kind in _PLAIN_EXAMPLES or kind in _TEXT_EXAMPLES:
-        return _PLAIN_EXAMPLES.get(kind, _TEXT_EXAMPLES.get(kind))
+    if kind in _EXAMPLES:
+        return _EXAMPLES[kind]
     raise ValueError(f"no example of {kind} is known")
