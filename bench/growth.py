@@ -23,25 +23,9 @@ from filling import fill
 
 from arriero.model import StepKind, StepRow, TaskRow
 from arriero.model.answers import Applied, Claimed, Dispatch, Submitted, Taken
-from arriero.model.commands import (
-    Advance,
-    AnyCommand,
-    Claim,
-    Ending,
-    FreeTask,
-    GaveUp,
-    Hold,
-    Keep,
-    NewStep,
-    Process,
-    Recover,
-    Report,
-    Reported,
-    Submit,
-    Succeeded,
-    Take,
-)
+from arriero.model.commands import Advance, AnyCommand, Claim, FreeTask, Recover, Report, Submit, Take
 from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.moves import Ending, GaveUp, Hold, Keep, NewStep, Process, Reported, Succeeded
 from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.postgres.store import PostgresStore

@@ -12,7 +12,7 @@ from arriero.cli.main import main
 from arriero.core import transitions
 from arriero.model import Instant, StepRow, StepState
 from arriero.model.answers import Dispatch
-from arriero.model.commands import Outcome
+from arriero.model.moves import Outcome
 from arriero.runtime import agent_host, attempt_run
 from arriero.runtime.hosted_agent import HostedAgent
 

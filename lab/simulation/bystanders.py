@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from arriero.audit.check import Violation
 from arriero.inspection.facts import CountsRow
-from arriero.model import MICROSECONDS, ConvoyRow, Instant, LeaseRow, LedgerRow, LedgerState, TailRow
+from arriero.model import MICROSECONDS, ConvoyRow, Instant, LedgerRow, LedgerState, TailRow
 from arriero.model.agents import AgentLimitsRow, BreakerRow
+from arriero.model.leases import LeaseRow
 from arriero.model.schedules import DeclareSchedule, ScheduleApplied, ScheduleDeclaration, Timing
 from arriero.store.quarantine import UNREADABLE
 from arriero.store.readable import name_row

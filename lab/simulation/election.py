@@ -19,8 +19,8 @@ import msgspec
 
 from arriero.audit.check import Violation
 from arriero.errors import StoreError
-from arriero.model import LeaseRow
 from arriero.model.commands import EndByLimit, FreeTask, Recover
+from arriero.model.leases import LeaseRow
 from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.memory import MemoryStore
 

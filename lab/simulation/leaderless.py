@@ -8,8 +8,9 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from arriero.model import Instant, LeaseRow
+from arriero.model import Instant
 from arriero.model.answers import Applied
+from arriero.model.leases import LeaseRow
 from arriero.runtime.ports import Ports
 from arriero.runtime.upkeep import Upkeep
 from arriero.store.contract import SUPERVISOR_LEASE

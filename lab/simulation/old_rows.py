@@ -8,8 +8,9 @@ import msgspec
 
 from arriero.audit.check import Violation
 from arriero.core.purging import FENCE_FLOOR, KEPT_SECONDS, TERM_FLOOR
-from arriero.model import Instant, LeaseRow, later
+from arriero.model import Instant, later
 from arriero.model.agents import BreakerRow
+from arriero.model.leases import LeaseRow
 from arriero.model.processes import ProcessAbout, ProcessRow
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Any
 
 from arriero.errors import StoreError
 from arriero.model.answers import Applied
-from arriero.model.commands import Advance, CommandOfAttempt, ExtendAttempt, Report, Reported, SaveCheckpoint
+from arriero.model.commands import Advance, CommandOfAttempt, ExtendAttempt, Report, SaveCheckpoint
+from arriero.model.moves import Reported
 from arriero.store.memory import MemoryStore
 
 from .election import Election

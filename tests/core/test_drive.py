@@ -14,8 +14,8 @@ from arriero.core.replay import Raised, RequestedStep, Returned
 from arriero.core.task_run import build_no_code_failure
 from arriero.core.undo import build_idempotency_key
 from arriero.model import Instant, StepKind, StepRow, StepState, later
-from arriero.model.commands import BeginUndo, Hold, Process, PutDown
 from arriero.model.failures import TaskFailure
+from arriero.model.moves import BeginUndo, Hold, Process, PutDown
 from arriero.model.policies import StepPolicy
 
 remote = Agent("remote")

@@ -15,7 +15,8 @@ from arriero.core.drive import Came, Surroundings, decide_next_move, list_due_ti
 from arriero.core.task_run import TaskRun
 from arriero.declare.workflows import Workflow
 from arriero.model import Instant, StepKind, StepRow, StepState, TaskState, later
-from arriero.model.commands import (
+from arriero.model.failures import StepFailure
+from arriero.model.moves import (
     BeginUndo,
     Compensate,
     Fired,
@@ -31,7 +32,6 @@ from arriero.model.commands import (
     RetryAsked,
     Succeeded,
 )
-from arriero.model.failures import StepFailure
 from arriero.runtime.code import Code
 
 LINGER_SECONDS = 10.0

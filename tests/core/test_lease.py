@@ -23,7 +23,8 @@ from arriero.core.lease import (
     read_process_about,
     release_lease,
 )
-from arriero.model import Instant, LeaseRow, Loaded, StepState, TaskState, later
+from arriero.model import Instant, Loaded, StepState, TaskState, later
+from arriero.model.leases import LeaseRow
 from arriero.model.processes import ProcessRow
 
 LOST, OTHER = 7, 8

@@ -24,8 +24,8 @@ from arriero.core.routing import (
 )
 from arriero.core.undo import plan_undo
 from arriero.model import StepKind, TaskState
-from arriero.model.commands import NewStep, PlanUndo
 from arriero.model.failures import TaskFailure
+from arriero.model.moves import NewStep, PlanUndo
 
 FAILURE = TaskFailure("step", "charge: declined")
 EU, US, OWN = Candidate(name="eu"), Candidate(name="us"), Candidate(name="own")

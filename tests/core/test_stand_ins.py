@@ -13,7 +13,7 @@ from arriero.core.stand_ins import (
     stand_in,
 )
 from arriero.errors import UnreadableRow
-from arriero.model import MICROSECONDS, Instant, LeaseRow, later
+from arriero.model import MICROSECONDS, Instant, later
 from arriero.model.agents import (
     AgentLimitsRow,
     AgentVerb,
@@ -25,6 +25,7 @@ from arriero.model.agents import (
 )
 from arriero.model.answers import Refusal
 from arriero.model.commands import OperateAgent
+from arriero.model.leases import LeaseRow
 from arriero.store.quarantine import alert
 
 NOW = Instant(1_700_000_000 * MICROSECONDS)

@@ -23,8 +23,8 @@ from arriero.core.supervision import (
 )
 from arriero.errors import DefinitionError
 from arriero.model import StepKind, StepRow, StepState, seconds_between
-from arriero.model.commands import BeginUndo, GaveUp, Hold, RetryAsked
 from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.moves import BeginUndo, GaveUp, Hold, RetryAsked
 from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy, encode_policy
 
 UNKNOWN = StepFailure("unknown", "boom")

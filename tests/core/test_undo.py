@@ -19,8 +19,8 @@ from arriero.core.undo import (
     plan_undo,
 )
 from arriero.model import Loaded, StepKind, StepRow, StepState, TaskState, UndoContext
-from arriero.model.commands import Compensate, Hold, NewStep, NextUndo, PlanUndo
 from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.moves import Compensate, Hold, NewStep, NextUndo, PlanUndo
 
 WHY = TaskFailure("step", "no", "charge", "declined")
 FAILURE = msgspec.json.encode(WHY).decode()

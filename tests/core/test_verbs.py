@@ -39,8 +39,9 @@ from arriero.model import (
     Verb,
     later,
 )
-from arriero.model.commands import Compensate, Operate
+from arriero.model.commands import Operate
 from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.moves import Compensate
 from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.model.verb_rules import VERB_RULES
 

@@ -8,8 +8,8 @@ from core_rows import NOW, step_policy_text, step_row, task_row
 
 from arriero.explain.failure_lines import describe_failed_attempt, describe_held_task, describe_lost_attempt
 from arriero.model import StepKind, StepRow, StepState, TaskState, later
-from arriero.model.commands import GaveUp, RetryAsked
 from arriero.model.failures import CapturedError, Frame, StepFailure, TaskFailure
+from arriero.model.moves import GaveUp, RetryAsked
 from arriero.text.escaping import escape_text
 
 LINE = Frame("shop/bank.py", 12, "charge", "reply = client.get(url)")

@@ -10,20 +10,9 @@ from core_history import policy as step_policy
 
 from arriero.audit.check import History, find_convoy_differences, find_differences
 from arriero.model import ConvoyOverrides, ConvoyVerb, Verb
-from arriero.model.commands import (
-    Advance,
-    Claim,
-    Compensate,
-    EndByLimit,
-    Ending,
-    HandOver,
-    Hold,
-    Keep,
-    OperateConvoy,
-    Process,
-    Succeeded,
-)
+from arriero.model.commands import Advance, Claim, EndByLimit, HandOver, OperateConvoy
 from arriero.model.failures import TaskFailure
+from arriero.model.moves import Compensate, Ending, Hold, Keep, Process, Succeeded
 from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
 
 GAP_WITHIN = 30.0

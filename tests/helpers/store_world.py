@@ -9,26 +9,9 @@ import msgspec
 from arriero.events.base import START, fits_link
 from arriero.model import STEP_BITS, Instant, Loaded, StepKind, StepRow, TaskRow, later
 from arriero.model.answers import Answer, Applied, Claimed, Dispatch, Refusal, Submitted, Taken
-from arriero.model.commands import (
-    Advance,
-    AnyCommand,
-    Claim,
-    Ending,
-    Fired,
-    FreeTask,
-    GaveUp,
-    Keep,
-    NewStep,
-    Outcome,
-    Recover,
-    Report,
-    Reported,
-    RetryAsked,
-    Submit,
-    Succeeded,
-    Take,
-)
+from arriero.model.commands import Advance, AnyCommand, Claim, FreeTask, Recover, Report, Submit, Take
 from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.moves import Ending, Fired, GaveUp, Keep, NewStep, Outcome, Reported, RetryAsked, Succeeded
 from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.state_store import StateStore

@@ -23,17 +23,8 @@ from test_postgres_interleavings import FIRST, HOLDER, Asked, applied, claim_of,
 
 from arriero.model import ConvoyVerb, Instant, TaskRow, TaskState, Verb, later
 from arriero.model.answers import Applied, Claimed, ConvoyApplied, Refusal, Submitted
-from arriero.model.commands import (
-    Advance,
-    AnyCommand,
-    Compensate,
-    HandOver,
-    Hold,
-    Operate,
-    OperateConvoy,
-    Process,
-    Submit,
-)
+from arriero.model.commands import Advance, AnyCommand, HandOver, Operate, OperateConvoy, Submit
+from arriero.model.moves import Compensate, Hold, Process
 from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
 from arriero.store.contract import Busy
 from arriero.store.memory import MemoryStore

@@ -21,7 +21,8 @@ from arriero.core import transitions
 from arriero.core.placement import Spot, build_first_convoy, build_first_tail, needs_convoy
 from arriero.model import ConvoyRow, ConvoyState, ConvoyVerb, Instant, StatusRow, TailRow, TaskRow, Verb
 from arriero.model.answers import Applied, Claimed, ConvoyApplied, Refusal, Submitted
-from arriero.model.commands import Advance, HandOver, Hold, Operate, OperateConvoy, Process, Submit
+from arriero.model.commands import Advance, HandOver, Operate, OperateConvoy, Submit
+from arriero.model.moves import Hold, Process
 from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
 from arriero.store.contract import Busy, ConvoyLoaded
 from arriero.store.postgres.store import PostgresStore

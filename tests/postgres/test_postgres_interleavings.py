@@ -36,40 +36,23 @@ from store_world import (
 )
 
 from arriero.core.purging import KEPT_SECONDS
-from arriero.model import (
-    AlertRow,
-    EditRow,
-    HistoryRow,
-    Instant,
-    LateAnswerRow,
-    LeaseHolder,
-    LeaseRow,
-    Loaded,
-    StepRow,
-    TaskRow,
-    Verb,
-    later,
-)
+from arriero.model import AlertRow, EditRow, HistoryRow, Instant, LateAnswerRow, Loaded, StepRow, TaskRow, Verb, later
 from arriero.model.agents import AgentVerb, BreakerRow
 from arriero.model.answers import Applied, Claimed, Submitted, Taken
 from arriero.model.commands import (
     Advance,
     AnyCommand,
-    BeginUndo,
     Claim,
-    Ending,
     FreeTask,
-    NewStep,
     Operate,
     OperateAgent,
-    PlanUndo,
-    PutDown,
     Recover,
     Report,
-    Reported,
     Submit,
     Take,
 )
+from arriero.model.leases import LeaseHolder, LeaseRow
+from arriero.model.moves import BeginUndo, Ending, NewStep, PlanUndo, PutDown, Reported
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded
 from arriero.store.engine import processes
 from arriero.store.engine.processes import remove_obsolete_breakers, remove_obsolete_leases

@@ -11,7 +11,8 @@ from store_world import ALL, TASK_POLICY, step, submission
 
 from arriero.model import Instant, Loaded, TaskState
 from arriero.model.answers import Applied, Claimed, Taken
-from arriero.model.commands import Advance, Claim, PutDown, Take
+from arriero.model.commands import Advance, Claim, Take
+from arriero.model.moves import PutDown
 from arriero.store.postgres.store import PostgresStore
 
 PROCESSES = 4

@@ -13,7 +13,8 @@ import pytest
 from postgres_servers import server, worker
 
 from arriero.model.answers import Refusal, Submitted
-from arriero.model.commands import HandOver, Process, Take
+from arriero.model.commands import HandOver, Take
+from arriero.model.moves import Process
 from arriero.store import columns
 from arriero.store.postgres import ledger_rows, submitting, task_rows
 from arriero.store.postgres.columns import Write, step_as_is, task_as_is

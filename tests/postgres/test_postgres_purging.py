@@ -14,7 +14,8 @@ from test_postgres_convoys import PATIENCE, SOMEBODY_WAITS, until
 from arriero import TransactionConflict
 from arriero.model import Verb
 from arriero.model.answers import Submitted
-from arriero.model.commands import Operate, Process, Report
+from arriero.model.commands import Operate, Report
+from arriero.model.moves import Process
 from arriero.store.contract import Busy, PurgeNamed
 from arriero.store.engine.transactions import Lane
 from arriero.store.engine.upkeep import NamedRows, purge_named

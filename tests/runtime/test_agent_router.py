@@ -10,7 +10,7 @@ from arriero import Agent, Breaker
 from arriero.core.routing import INTERCHANGEABLE, PINNED, AgentReport, encode_reports
 from arriero.model import Instant, StepKind, later
 from arriero.model.agents import BreakerRow, BreakerState
-from arriero.model.commands import NewStep
+from arriero.model.moves import NewStep
 from arriero.model.processes import ProcessAbout, ProcessRow
 from arriero.runtime.agent_router import SIBLING_SECONDS, AgentRouter
 from arriero.runtime.call_monitor import CallCounter, CallWindow, EndedCall

@@ -8,10 +8,12 @@ import pytest
 from runtime_world import QUICK, SECONDS_MAX, Machine, session_of, until, within
 
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, workflow
-from arriero.model import Instant, LeaseRow
+from arriero.model import Instant
 from arriero.model.answers import Refusal
-from arriero.model.commands import Recover, RetryAsked
+from arriero.model.commands import Recover
 from arriero.model.failures import StepFailure
+from arriero.model.leases import LeaseRow
+from arriero.model.moves import RetryAsked
 from arriero.runtime.leader import Leader
 from arriero.runtime.process_context import ProcessContext
 

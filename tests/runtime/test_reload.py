@@ -12,7 +12,7 @@ from runtime_world import QUICK, Machine, until, within
 from arriero import Agent, Attempt, workflow
 from arriero.errors import StoreError
 from arriero.model import Instant
-from arriero.model.commands import Reported, Succeeded
+from arriero.model.moves import Reported, Succeeded
 from arriero.runtime.reload import TASKS_MAX, ReloadQueue
 from arriero.store.sqlite.store import SqliteStore
 

@@ -9,7 +9,8 @@ from runtime_world import Machine, session_of, until, within
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, Transient, testing, workflow
 from arriero.model import StepRow
 from arriero.model.answers import Answer, Taken
-from arriero.model.commands import AnyCommand, Reported, Succeeded
+from arriero.model.commands import AnyCommand
+from arriero.model.moves import Reported, Succeeded
 from arriero.store.memory import MemoryStore
 
 

@@ -11,7 +11,8 @@ from runtime_world import QUICK
 from arriero import StoreError
 from arriero.model import MICROSECONDS, StepRow, later
 from arriero.model.answers import Applied, Refusal
-from arriero.model.commands import AnyCommand, Recover, RetryAsked
+from arriero.model.commands import AnyCommand, Recover
+from arriero.model.moves import RetryAsked
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.process_context import ProcessContext
 from arriero.runtime.supervisor import Supervisor

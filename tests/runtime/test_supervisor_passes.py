@@ -11,8 +11,9 @@ from runtime_world import Machine, session_of, until, within
 from arriero import Agent, Attempt, Retry, StoreError, Supervision, workflow
 from arriero.client.assembly import run_node
 from arriero.config import Configuration
-from arriero.model import Instant, LeaseRow
+from arriero.model import Instant
 from arriero.model.answers import Applied
+from arriero.model.leases import LeaseRow
 from arriero.runtime import upkeep as upkeep_module
 from arriero.runtime.leader import PASS_SECONDS_MAX, Leader
 from arriero.runtime.process_context import ProcessContext

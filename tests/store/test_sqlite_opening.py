@@ -16,7 +16,7 @@ from store_world import NOON, TestClock, World, step, submission
 from arriero.errors import IllegalTransition, InvalidInput, SchemaOutdated, StoreError
 from arriero.model import Instant
 from arriero.model.answers import Submitted
-from arriero.model.commands import Process
+from arriero.model.moves import Process
 from arriero.store import open_store
 from arriero.store.memory import MemoryStore
 from arriero.store.migrate import list_columns_of_schema, migrate_sqlite, migrations
@@ -499,6 +499,6 @@ async def test_errors_that_are_not_the_store_s_keep_their_type(open_sqlite: Open
 
 
 def _undone() -> Any:
-    from arriero.model.commands import NextUndo
+    from arriero.model.moves import NextUndo
 
     return NextUndo((1 << 20) | 1, False, 1.0)

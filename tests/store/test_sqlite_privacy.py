@@ -18,7 +18,7 @@ from test_store_purging_by_name import NEVER, fill, on_key, purge
 
 from arriero import StoreError, connect
 from arriero.model import ConvoyVerb, TaskState
-from arriero.model.commands import Process
+from arriero.model.moves import Process
 from arriero.store.contract import Purge
 from arriero.store.sqlite import connection
 from arriero.store.sqlite.inspection import file_facts

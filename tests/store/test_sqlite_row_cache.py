@@ -14,7 +14,8 @@ from arriero import Agent, App, Attempt, workflow
 from arriero.core.ledger_batches import LedgerBatch, LedgerEntry
 from arriero.model import Instant, LedgerState, Loaded, TaskRow, TaskState, Turn
 from arriero.model.answers import Answer, Applied, Refusal, Submitted
-from arriero.model.commands import AnyCommand, Fired, HandOver, Process
+from arriero.model.commands import AnyCommand, HandOver
+from arriero.model.moves import Fired, Process
 from arriero.runtime.settings import Settings
 from arriero.store.contract import Purge
 from arriero.store.rows import convoy_of, tail_of

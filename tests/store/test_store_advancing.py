@@ -19,7 +19,8 @@ from store_world import (
 from arriero.core import transitions
 from arriero.core.undo import list_open_compensations
 from arriero.model import Instant, StepState, TaskRow, TaskState
-from arriero.model.commands import (
+from arriero.model.failures import TaskFailure
+from arriero.model.moves import (
     BeginUndo,
     Compensate,
     Ending,
@@ -32,7 +33,6 @@ from arriero.model.commands import (
     PutDown,
     Succeeded,
 )
-from arriero.model.failures import TaskFailure
 
 
 # --- guards

@@ -4,7 +4,8 @@ from store_world import FAILED, World, gave_up, undo_of
 
 from arriero.core.lease import on_process_lost
 from arriero.model import StepState, TaskState, Verb
-from arriero.model.commands import BeginUndo, Operate, PlanUndo
+from arriero.model.commands import Operate
+from arriero.model.moves import BeginUndo, PlanUndo
 
 
 async def test_a_compensation_is_parked_with_its_task_though_a_failed_step_was_answered_meanwhile(

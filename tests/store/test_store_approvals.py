@@ -9,7 +9,8 @@ from store_world import DONE, TestClock, World
 
 from arriero.model import TaskRow, TaskState, Verb, later
 from arriero.model.answers import Refusal
-from arriero.model.commands import Operate, Process
+from arriero.model.commands import Operate
+from arriero.model.moves import Process
 from arriero.store.state_store import StateStore
 
 RACES = 20

@@ -11,7 +11,8 @@ from test_store_ledgers import Ledgers, entry
 from arriero.errors import AppCollision
 from arriero.model import TaskState, Turn
 from arriero.model.answers import Refusal, Submitted
-from arriero.model.commands import Ahead, AssignApp, BeginUndo, HandOver, PlanUndo, Process, PutDown
+from arriero.model.commands import Ahead, AssignApp, HandOver
+from arriero.model.moves import BeginUndo, PlanUndo, Process, PutDown
 from arriero.model.processes import ProcessAbout
 from arriero.model.tokens import Reach
 from arriero.store.state_store import StateStore

@@ -9,7 +9,7 @@ from store_world import FAILED, LEASE, NOON, TestClock, World, submission
 
 from arriero.inspection.facts import Backlog
 from arriero.model import Instant
-from arriero.model.commands import Hold
+from arriero.model.moves import Hold
 from arriero.store.sqlite.store import SqliteStore
 from arriero.store.sqlite.task_rows import query
 

@@ -10,8 +10,9 @@ from arriero import Breaker, Supervision
 from arriero.model import StepRow, StepState, TaskRow, Verb, later
 from arriero.model.agents import AgentVerb, BreakerRow, BreakerState
 from arriero.model.answers import BreakerApplied, Refusal, Submitted, Taken
-from arriero.model.commands import GaveUp, Hold, Operate, OperateAgent, PlanUndo, RetryAsked, Start, Take, TripBreaker
+from arriero.model.commands import Operate, OperateAgent, Start, Take, TripBreaker
 from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.moves import GaveUp, Hold, PlanUndo, RetryAsked
 from arriero.model.policies import Retry, StepPolicy
 
 POLICY = msgspec.json.encode(Breaker(cool_off=10, ramp=30)).decode()

@@ -7,7 +7,8 @@ from store_world import FAILED, NOON, TestClock, World, kinds, step, timer
 
 from arriero.core.due import compute_position
 from arriero.model import Instant, TaskState, later
-from arriero.model.commands import BeginUndo, ClaimShare, Hold, Process, PutDown
+from arriero.model.commands import ClaimShare
+from arriero.model.moves import BeginUndo, Hold, Process, PutDown
 
 
 async def test_a_claim_makes_a_task_the_process_s_under_a_new_fence(world: World, clock: TestClock) -> None:

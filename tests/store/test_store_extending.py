@@ -9,8 +9,9 @@ from store_world import COMPLETE_WITHIN, NOON, TestClock, World, gave_up, retry_
 from arriero.events.base import payload_hash
 from arriero.model import Instant, StepRow, Verb, later
 from arriero.model.answers import Answer, AttemptApplied
-from arriero.model.commands import CommandOfAttempt, ExtendAttempt, Hold, Operate, SaveCheckpoint
+from arriero.model.commands import CommandOfAttempt, ExtendAttempt, Operate, SaveCheckpoint
 from arriero.model.failures import TaskFailure
+from arriero.model.moves import Hold
 
 FAR = later(Instant(NOON), 1000)
 

@@ -11,7 +11,8 @@ from arriero import Retry, Supervision
 from arriero.core.breaker import RETRY_SECONDS
 from arriero.model import StepRow, later
 from arriero.model.agents import AgentVerb, BreakerState, encode_limit_keys
-from arriero.model.commands import AssignApp, GaveUp, RetryAsked
+from arriero.model.commands import AssignApp
+from arriero.model.moves import GaveUp, RetryAsked
 from arriero.model.policies import StepPolicy
 
 GROWING = msgspec.json.encode(StepPolicy(10.0, None, Retry(), Supervision(complete_within_factor=2.0))).decode()

@@ -2,7 +2,8 @@
 
 from store_world import NOON, TestClock, World, kinds
 
-from arriero.model import Instant, LeaseRow, later
+from arriero.model import Instant, later
+from arriero.model.leases import LeaseRow
 
 
 def _row(name: str, term: int, holder: int | str, until: Instant, since: Instant = NOON) -> LeaseRow:

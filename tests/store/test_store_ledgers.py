@@ -8,7 +8,8 @@ from store_world import KNOWN, NOON, OTHERWISE, World, submission
 from arriero.core.ledger_batches import LedgerBatch, LedgerEntry, LedgerTasks, LedgerWritten, extend_digest
 from arriero.model import LedgerRow, LedgerState, TaskRow, TaskState, Turn, Verb
 from arriero.model.answers import Refusal, Submitted
-from arriero.model.commands import AssignApp, Operate, Process
+from arriero.model.commands import AssignApp, Operate
+from arriero.model.moves import Process
 from arriero.store.contract import Purge
 from arriero.store.task_filter import TaskFilter
 

@@ -13,7 +13,8 @@ from arriero.core.routing import OVERFLOW_SECONDS, PINNED
 from arriero.model import StepKind, StepRow, StepState, TaskRow, Verb
 from arriero.model.agents import LimitPolicy, encode_limit_keys, encode_limits
 from arriero.model.answers import AttemptApplied, Taken, TryDelayed
-from arriero.model.commands import BeginTry, Hold, PlanUndo, Start, Take
+from arriero.model.commands import BeginTry, Start, Take
+from arriero.model.moves import Hold, PlanUndo
 from arriero.model.processes import ProcessAbout
 
 TWO = LimitPolicy(name="concurrent", kind="concurrent", most=2)

@@ -13,19 +13,9 @@ from arriero.core.placement import Spot
 from arriero.errors import ArrieroError
 from arriero.model import HistoryRow, Instant, Loaded, StatusRow, TaskRow, Verb
 from arriero.model.answers import Submitted
-from arriero.model.commands import (
-    BeginUndo,
-    Compensate,
-    EndByLimit,
-    Hold,
-    NextUndo,
-    Operate,
-    PlanUndo,
-    Process,
-    PutDown,
-    Submit,
-)
+from arriero.model.commands import EndByLimit, Operate, Submit
 from arriero.model.failures import TaskFailure
+from arriero.model.moves import BeginUndo, Compensate, Hold, NextUndo, PlanUndo, Process, PutDown
 from arriero.store.engine.batch import UPKEEP
 from arriero.store.state_store import StateStore
 

@@ -7,7 +7,8 @@ from test_store_ledgers import Ledgers, entry
 
 from arriero.model import TaskState, Verb
 from arriero.model.answers import TOO_MANY_OPEN_TASKS, Refusal, Submitted
-from arriero.model.commands import Hold, Operate, Process, Submit
+from arriero.model.commands import Operate, Submit
+from arriero.model.moves import Hold, Process
 from arriero.store.contract import Purge
 
 

@@ -13,8 +13,9 @@ import arriero
 from arriero.core.lease import on_stuck
 from arriero.model import MICROSECONDS, Loaded, TaskState, commands, later, schedules
 from arriero.model.answers import Refusal
-from arriero.model.commands import BeginUndo, Command, EndByLimit, FreeTask, Recover
+from arriero.model.commands import Command, EndByLimit, FreeTask, Recover
 from arriero.model.failures import TaskFailure
+from arriero.model.moves import BeginUndo
 from arriero.model.schedules import (
     DeclareSchedule,
     FireSchedule,

@@ -11,8 +11,9 @@ from store_world import COMPLETE_WITHIN, DONE, NOON, TestClock, World, gave_up, 
 
 from arriero.audit.payload_record import find_first_dispatches, list_argument_versions
 from arriero.model import Instant, StepRow, TaskRow, Verb
-from arriero.model.commands import BeginUndo, Compensate, Hold, Operate, PlanUndo, Process, Report, Succeeded
+from arriero.model.commands import Operate, Report
 from arriero.model.failures import TaskFailure
+from arriero.model.moves import BeginUndo, Compensate, Hold, PlanUndo, Process, Succeeded
 from arriero.store.contract import Purge, PurgeNamed
 from arriero.store.sqlite.store import SqliteStore
 

@@ -6,8 +6,8 @@ from store_world import FAILED, LEASE, NOON, TestClock, World, gave_up, kinds, r
 
 from arriero.core.lease import on_process_lost
 from arriero.model import Instant, StepState, TaskState, later
-from arriero.model.commands import BeginUndo, Hold, PlanUndo, PutDown, Succeeded
 from arriero.model.failures import TaskFailure
+from arriero.model.moves import BeginUndo, Hold, PlanUndo, PutDown, Succeeded
 from arriero.model.processes import ProcessRow
 
 LOST = TaskFailure("lost", "3 processes died with it", code="lost")

@@ -10,7 +10,8 @@ from store_world import FAILED, NOON, TestClock, World, gave_up, kinds, retry_at
 
 from arriero.model import AlertRow, Instant, StepRow, TaskRow, TaskState, Verb, later
 from arriero.model.answers import Applied, Refusal, Submitted
-from arriero.model.commands import BeginUndo, Compensate, Hold, Operate, PlanUndo, Process
+from arriero.model.commands import Operate
+from arriero.model.moves import BeginUndo, Compensate, Hold, PlanUndo, Process
 from arriero.store.contract import Purge, Purged
 from arriero.store.state_store import StateStore
 

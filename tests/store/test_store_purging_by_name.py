@@ -15,7 +15,8 @@ from arriero.errors import MutilatedExport
 from arriero.events import ERASED
 from arriero.model import ConvoyVerb, Instant, Verb
 from arriero.model.answers import ConvoyApplied, Refusal
-from arriero.model.commands import Hold, Operate, OperateConvoy, Process
+from arriero.model.commands import Operate, OperateConvoy
+from arriero.model.moves import Hold, Process
 from arriero.store.contract import PurgedNamed, PurgeNamed
 from arriero.store.state_store import StateStore
 

@@ -3,7 +3,7 @@
 from store_world import FAILED, NOON, TestClock, World, kinds, retry_at, step, timer
 
 from arriero.model import Instant, TaskState
-from arriero.model.commands import BeginUndo, Compensate, Hold, Process, PutDown
+from arriero.model.moves import BeginUndo, Compensate, Hold, Process, PutDown
 from arriero.store.contract import Due
 from arriero.store.task_filter import TaskFilter
 

@@ -19,8 +19,9 @@ from store_world import (
 from arriero.core.lease import on_stuck
 from arriero.model import Instant, Loaded, StepRow, StepState, TaskRow, TaskState, later
 from arriero.model.answers import Refusal
-from arriero.model.commands import BeginUndo, EndByLimit, GaveUp, Hold, PutDown
+from arriero.model.commands import EndByLimit
 from arriero.model.failures import StepFailure
+from arriero.model.moves import BeginUndo, GaveUp, Hold, PutDown
 
 PROGRESS = 60.0
 STARVED = GaveUp(StepFailure("expired", "no Agent took it", "not_taken"), False)

@@ -9,20 +9,9 @@ from arriero.core.lease import on_process_lost
 from arriero.core.undo import decide_next_undo
 from arriero.model import Instant, StepRow, StepState, TaskRow, Verb, later
 from arriero.model.answers import AttemptApplied
-from arriero.model.commands import (
-    BeginTry,
-    BeginUndo,
-    Compensate,
-    DeliverAttempt,
-    ExtendAttempt,
-    FreeTask,
-    GaveUp,
-    Operate,
-    PlanUndo,
-    ReleaseAttempt,
-    RetryAsked,
-)
+from arriero.model.commands import BeginTry, DeliverAttempt, ExtendAttempt, FreeTask, Operate, ReleaseAttempt
 from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.moves import BeginUndo, Compensate, GaveUp, PlanUndo, RetryAsked
 from arriero.store.contract import CAPABILITY_SECRET, HeldAttempt
 
 

@@ -4,7 +4,7 @@ import pytest
 from store_world import COMPLETE_WITHIN, NOON, TestClock, World, gave_up, kinds, retry_at, step
 
 from arriero.model import Instant, StepRow, StepState
-from arriero.model.commands import Fired, Outcome, PutDown, Succeeded
+from arriero.model.moves import Fired, Outcome, PutDown, Succeeded
 
 
 async def _taken_elsewhere(world: World, holder: int | None) -> StepRow:

@@ -16,7 +16,7 @@ from test_store_ledgers import Ledgers, entry
 
 from arriero.model import LedgerState, StepState
 from arriero.model.answers import Refusal
-from arriero.model.commands import Reported
+from arriero.model.moves import Reported
 from arriero.model.processes import compute_first_number
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.sqlite.store import SqliteStore

@@ -11,7 +11,8 @@ from arriero.core.routing import INTERCHANGEABLE, OVERFLOW_SECONDS, PINNED
 from arriero.model import StepRow, StepState, TaskRow, Verb, later
 from arriero.model.agents import AgentVerb, BreakerState
 from arriero.model.answers import BreakerApplied, Dispatch
-from arriero.model.commands import Operate, OperateAgent, PlanUndo, TripBreaker
+from arriero.model.commands import Operate, OperateAgent, TripBreaker
+from arriero.model.moves import PlanUndo
 
 POLICY = msgspec.json.encode(Breaker(cool_off=10, ramp=30)).decode()
 EU = "payments-eu"

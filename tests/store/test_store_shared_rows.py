@@ -13,7 +13,7 @@ from arriero.core.agent_metrics import AgentCounts, encode_counts, find_minute
 from arriero.core.ledger_batches import LedgerBatch, LedgerEntry
 from arriero.errors import UnreadableRow
 from arriero.inspection.facts import CountsRow
-from arriero.model import MICROSECONDS, ConvoyRow, Instant, LeaseRow, LedgerRow, LedgerState, TailRow
+from arriero.model import MICROSECONDS, ConvoyRow, Instant, LedgerRow, LedgerState, TailRow
 from arriero.model.agents import (
     AgentLimitsRow,
     AgentVerb,
@@ -25,7 +25,9 @@ from arriero.model.agents import (
     encode_limits,
 )
 from arriero.model.answers import BreakerApplied, Refusal, Submitted
-from arriero.model.commands import OperateAgent, Process
+from arriero.model.commands import OperateAgent
+from arriero.model.leases import LeaseRow
+from arriero.model.moves import Process
 from arriero.model.processes import ProcessAbout, ProcessRow
 from arriero.model.schedules import DeclareSchedule, ScheduleApplied, ScheduleDeclaration, ScheduleRow, Timing
 from arriero.model.tokens import NewToken, TokenRow

@@ -20,18 +20,8 @@ from arriero.model import (
     later,
 )
 from arriero.model.answers import Applied, ConvoyApplied
-from arriero.model.commands import (
-    Advance,
-    Ahead,
-    BeginUndo,
-    EndByLimit,
-    HandOver,
-    Hold,
-    NewStep,
-    Operate,
-    OperateConvoy,
-    Process,
-)
+from arriero.model.commands import Advance, Ahead, EndByLimit, HandOver, Operate, OperateConvoy
+from arriero.model.moves import BeginUndo, Hold, NewStep, Process
 from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
 
 KEY = "customer-7"

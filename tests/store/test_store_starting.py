@@ -8,7 +8,8 @@ from store_world import COMPLETE_WITHIN, DONE, World, kinds, step, submission, t
 from arriero.core.undo import build_idempotency_key
 from arriero.model import Instant, StepKind, StepState, TaskState, later
 from arriero.model.answers import Submitted
-from arriero.model.commands import Advance, NewStep, Process, Start
+from arriero.model.commands import Advance, Start
+from arriero.model.moves import NewStep, Process
 
 REQUEST = step(take=True)
 

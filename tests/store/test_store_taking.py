@@ -7,7 +7,8 @@ from store_world import ALL, FAILED, NOON, STEP_POLICY, TestClock, World, retry_
 from arriero.core.due import compute_position
 from arriero.model import StepState
 from arriero.model.answers import BreakerApplied
-from arriero.model.commands import BeginUndo, Hold, TripBreaker
+from arriero.model.commands import TripBreaker
+from arriero.model.moves import BeginUndo, Hold
 
 
 async def test_a_request_taken_becomes_an_attempt_with_a_deadline_by_the_policy_in_its_row(

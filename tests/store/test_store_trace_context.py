@@ -3,7 +3,8 @@
 import pytest
 from store_world import FAILED, World, step, submission
 
-from arriero.model.commands import HandOver, Hold, Process
+from arriero.model.commands import HandOver
+from arriero.model.moves import Hold, Process
 
 HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 vendor=x"
 FIRST, SECOND = (f"{number:032x}-{number:016x}" for number in (1, 2))

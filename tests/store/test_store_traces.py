@@ -5,8 +5,8 @@ from store_world import NOON, World
 
 from arriero.core.alerts import build_alert
 from arriero.model import Instant
-from arriero.model.commands import Compensate, GaveUp, Hold, RetryAsked
 from arriero.model.failures import CapturedError, Frame, StepFailure, TaskFailure
+from arriero.model.moves import Compensate, GaveUp, Hold, RetryAsked
 from arriero.store.contract import PurgeNamed
 
 LINE = Frame("shop/orders.py", 42, "fulfil", "total = prices['nix']")

@@ -14,7 +14,8 @@ from arriero.core.convoys import LOOK_AT_UNREADABLE_SECONDS
 from arriero.errors import UnreadableRow
 from arriero.model import AlertRow, ConvoyVerb, TaskState, Verb
 from arriero.model.answers import Applied, Claimed, Submitted
-from arriero.model.commands import HandOver, Hold, Operate, OperateConvoy, Process
+from arriero.model.commands import HandOver, Operate, OperateConvoy
+from arriero.model.moves import Hold, Process
 from arriero.store.quarantine import APART_SECONDS
 from arriero.store.sqlite.store import SqliteStore
 

@@ -29,22 +29,9 @@ from arriero.core.undo import decide_next_undo
 from arriero.core.verb_guards import list_allowed_verbs
 from arriero.model import Loaded, StepKind, StepState, TaskRow, TaskState, Verb, later
 from arriero.model.answers import Applied, Refusal, Submitted
-from arriero.model.commands import (
-    Advance,
-    AnyCommand,
-    AssignApp,
-    BeginUndo,
-    Compensate,
-    EndByLimit,
-    Ending,
-    Hold,
-    Operate,
-    PlanUndo,
-    Process,
-    PutDown,
-    Reported,
-)
+from arriero.model.commands import Advance, AnyCommand, AssignApp, EndByLimit, Operate
 from arriero.model.failures import TaskFailure
+from arriero.model.moves import BeginUndo, Compensate, Ending, Hold, PlanUndo, Process, PutDown, Reported
 from arriero.model.policies import Supervision, TaskPolicy
 from arriero.model.processes import ProcessAbout
 from arriero.store.state_store import StateStore

@@ -10,8 +10,9 @@ from test_store_verbs import FAILED, REDO, verb
 
 from arriero.model import Instant, StepRow, Verb, later
 from arriero.model.agents import LimitPolicy, WaitingKeysRow, encode_limit_keys
-from arriero.model.commands import AssignApp, BeginUndo, Hold, PlanUndo, Process
+from arriero.model.commands import AssignApp
 from arriero.model.failures import TaskFailure
+from arriero.model.moves import BeginUndo, Hold, PlanUndo, Process
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.upkeep import Upkeep
 from arriero.store.contract import PurgeNamed

@@ -7,21 +7,9 @@ from core_rows import NOW, done, failed, failure_text, step_row, task_row, undo_
 
 from arriero.model import Instant, StepKind, StepRow, StepState, TaskState, later
 from arriero.model.answers import Applied
-from arriero.model.commands import (
-    Advance,
-    AnyCommand,
-    EndByLimit,
-    FreeTask,
-    GaveUp,
-    Hold,
-    Process,
-    Recover,
-    Report,
-    Reported,
-    RetryAsked,
-    Succeeded,
-)
+from arriero.model.commands import Advance, AnyCommand, EndByLimit, FreeTask, Recover, Report
 from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.moves import GaveUp, Hold, Process, Reported, RetryAsked, Succeeded
 from arriero.model.trace_context import SpanIds
 from arriero.tracing.spans import EndedSpan, find_task_trace, list_ended_spans
 

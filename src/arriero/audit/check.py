@@ -42,8 +42,9 @@ from ..events.store import (
     TokenRevoked,
 )
 from ..events.task import TaskExpired, TaskSubmitted
-from ..model import ConvoyRow, HistoryRow, LeaseHolder, Loaded, StepKind, StepState
+from ..model import ConvoyRow, HistoryRow, Loaded, StepKind, StepState
 from ..model.agents import BreakerRow, BreakerState
+from ..model.leases import LeaseHolder
 from ..model.processes import FIRST
 from . import fold_people
 from .erasures import Erasures

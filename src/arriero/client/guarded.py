@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import InvalidInput, LeadershipLost
 from ..leases.mutex import Leadership
 from ..leases.store import StoreLease
-from ..model import LeaseTerm
+from ..model.leases import LeaseTerm
 from ..store.state_store import StateStore
 from .external_transaction import ask_patiently
 

@@ -16,9 +16,10 @@ from ..declare.steps import Agent, Step
 from ..errors import AgentRequestRefused, AttemptOver, InvalidInput
 from ..model import NOT_SAID, Instant, StepKind, StepRow, later, seconds_between
 from ..model.answers import Answer, Applied, AttemptApplied, Refusal
-from ..model.commands import ExtendAttempt, GaveUp, Outcome, ReleaseAttempt, Report, Reported, Succeeded
+from ..model.commands import ExtendAttempt, ReleaseAttempt, Report
 from ..model.failures import StepFailure
 from ..model.instants import as_datetime
+from ..model.moves import GaveUp, Outcome, Reported, Succeeded
 from ..model.policies import check_seconds
 from ..payloads.codec import recordable_details, recordable_text, refuse_deep
 from ..runtime.agent_host import AgentHost

@@ -15,7 +15,7 @@ from ..events.step import StepAttemptsReturned
 from ..events.store import BreakerAnswered, BreakerClosed, BreakerOpened, BreakerProbed
 from ..model import FAILED_IN_OUTAGE, Instant, StepRow, later
 from ..model.agents import BreakerRow, BreakerState
-from ..model.commands import GaveUp, Outcome, RetryAsked, Succeeded
+from ..model.moves import GaveUp, Outcome, RetryAsked, Succeeded
 from .breaker import (
     close_after_ramp,
     compute_retry_at,

@@ -33,8 +33,8 @@ from ..model import (
 )
 from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Dispatch, Refusal
-from ..model.commands import Reported, Succeeded
 from ..model.failures import TaskFailure, choose_public_text
+from ..model.moves import Reported, Succeeded
 
 
 def build_report_event(step: StepRow, report: Reported, verdict: str) -> StepReport:

@@ -20,8 +20,8 @@ from ..declare.steps import Step, StepCall
 from ..errors import DefinitionError, InvalidInput
 from ..model import STEP_OPEN, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, later, seconds_between
 from ..model.agents import encode_limit_keys
-from ..model.commands import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Succeeded
 from ..model.failures import TaskFailure
+from ..model.moves import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Succeeded
 from ..model.policies import encode_policy
 from ..payloads import codec
 from ..system.traceback_capture import capture_traceback

@@ -6,9 +6,10 @@ from enum import StrEnum
 import msgspec
 
 from ..errors import DefinitionError
-from ..model import MICROSECONDS, TASK_OPEN, Instant, LeaseHolder, LeaseRow, Loaded, StepRow, StepState, TaskRow, later
+from ..model import MICROSECONDS, TASK_OPEN, Instant, Loaded, StepRow, StepState, TaskRow, later
 from ..model.commands import FreeTask
 from ..model.failures import TaskFailure
+from ..model.leases import LeaseHolder, LeaseRow
 from ..model.processes import ProcessAbout, ProcessRow
 from ..text.format import format_count
 

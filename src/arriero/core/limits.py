@@ -30,7 +30,7 @@ from ..model.agents import (
     read_limit_keys,
     read_limits,
 )
-from ..model.commands import NewStep
+from ..model.moves import NewStep
 
 WINDOW_PARTS = 50  # of a rate's window: instants are rounded up to one, so at most 2 % of its room is lost
 KEYLESS_SECONDS = (

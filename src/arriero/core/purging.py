@@ -12,8 +12,9 @@ from typing import Literal
 import msgspec
 
 from ..events.store import ConvoysPurged, LedgerPurged, TasksPurged
-from ..model import TASK_OPEN, ConvoyRow, Instant, LeaseRow, LedgerRow, LedgerState, TaskRow, Turn, later
+from ..model import TASK_OPEN, ConvoyRow, Instant, LedgerRow, LedgerState, TaskRow, Turn, later
 from ..model.agents import BreakerRow, BreakerState
+from ..model.leases import LeaseRow
 from ..model.processes import ProcessAbout, ProcessRow
 from .breaker import REMEMBERED_SECONDS
 from .lease import SUPERVISORS

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..model import NOT_SAID, Instant, StepKind, StepRow
-from ..model.commands import NewStep
+from ..model.moves import NewStep
 from ..model.policies import Breaker
 from ..model.processes import ProcessRow
 from .apps import may_run

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from ..events import Event
 from ..events.task import TaskClaimed
 from ..model import Instant, StatusRow, StepKind, TaskRow, TaskState
-from ..model.commands import NewStep, Start
+from ..model.commands import Start
+from ..model.moves import NewStep
 from .changes import BreakerRows, Change, Rows, publish_status
 from .states import TaskEvent, advance_task
 from .undo import build_idempotency_key

@@ -9,8 +9,9 @@ from functools import singledispatch
 
 from msgspec.structs import replace
 
-from ..model import INSTANT_END, Instant, LeaseRow
+from ..model import INSTANT_END, Instant
 from ..model.agents import BEGUN_UNKNOWN, AgentLimitsRow, BreakerRow, BreakerState, LimitPolicy, RateRow, encode_limits
+from ..model.leases import LeaseRow
 from ..model.tokens import TokenRow
 from .lease import SUPERVISORS
 

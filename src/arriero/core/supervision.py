@@ -9,8 +9,8 @@ from functools import lru_cache
 import msgspec
 
 from ..model import MICROSECONDS, Instant, Loaded, StepKind, StepRow, StepState, later
-from ..model.commands import BeginUndo, GaveUp, Hold, Outcome, RetryAsked
 from ..model.failures import StepFailure, TaskFailure
+from ..model.moves import BeginUndo, GaveUp, Hold, Outcome, RetryAsked
 from ..model.policies import StepPolicy, TaskPolicy
 
 

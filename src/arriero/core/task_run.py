@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from ..errors import InvalidInput
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, life_of
-from ..model.commands import Ending, Hold, Process, Submit
+from ..model.commands import Submit
 from ..model.failures import TaskFailure
+from ..model.moves import Ending, Hold, Process
 from ..payloads.codec import error_text, recordable_text
 from ..system.traceback_capture import capture_traceback
 from .apps import may_run

@@ -27,24 +27,9 @@ from ..model import (
     later,
 )
 from ..model.answers import Dispatch, Refusal
-from ..model.commands import (
-    Advance,
-    AnyCommand,
-    BeginUndo,
-    Compensate,
-    EndByLimit,
-    Fired,
-    FreeTask,
-    GaveUp,
-    Keep,
-    PlanUndo,
-    Process,
-    Recover,
-    Report,
-    Reported,
-    Submit,
-)
+from ..model.commands import Advance, AnyCommand, EndByLimit, FreeTask, Recover, Report, Submit
 from ..model.failures import TaskFailure, read_task_failure
+from ..model.moves import BeginUndo, Compensate, Fired, GaveUp, Keep, PlanUndo, Process, Reported
 from .breaker_book import BreakerBook, begin_attempt
 from .changes import (
     BreakerRows,

@@ -42,7 +42,8 @@ from ..model import (
     step_number,
 )
 from ..model.answers import Dispatch
-from ..model.commands import (
+from ..model.failures import TaskFailure
+from ..model.moves import (
     BeginUndo,
     Compensate,
     Ending,
@@ -57,7 +58,6 @@ from ..model.commands import (
     RetryAsked,
     Succeeded,
 )
-from ..model.failures import TaskFailure
 from . import changes
 from .alert_rows import build_task_alert
 from .breaker_book import BreakerBook, begin_attempt, note_charged

@@ -4,9 +4,9 @@ import msgspec
 
 from ..core.supervision import read_step_policy
 from ..model import Instant, StepKind, StepRow, StepState, TaskRow, seconds_between
-from ..model.commands import GaveUp, RetryAsked
 from ..model.failures import CapturedTraceback, StepFailure, TaskFailure
 from ..model.instants import as_datetime
+from ..model.moves import GaveUp, RetryAsked
 from ..text.escaping import one_line
 from ..text.format import (
     find_frame_to_show,

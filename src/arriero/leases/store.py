@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from ..core.lease import is_led_by_another
 from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable, NotAllowed, SchemaOutdated, StoreError
-from ..model import MICROSECONDS, Instant, LeaseRow
+from ..model import MICROSECONDS, Instant
+from ..model.leases import LeaseRow
 from ..payloads.codec import check_id
 from ..store.connection_kinds import list_kinds
 from ..store.contract import SUPERVISOR_LEASE

@@ -5,156 +5,16 @@ Every command names what it was decided from (fence, revision, state); the store
 
 import msgspec
 
-from . import ConvoyOverrides, ConvoyVerb, Instant, StepKind, TaskState, Verb
+from . import ConvoyOverrides, ConvoyVerb, Instant, TaskState, Verb
 from .agents import AgentVerb
-from .failures import StepFailure, TaskFailure
+from .failures import TaskFailure
+from .moves import BeginUndo, Ending, Fired, Hold, Keep, NewStep, Outcome, Reported
 
 
 class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Base of all commands: ``actor`` is the instance id of the process start that asks."""
 
     actor: str
-
-
-# --- outcomes of one attempt
-class Succeeded(msgspec.Struct, frozen=True, gc=False):
-    """The step has a result (JSON text)."""
-
-    result: str
-
-
-class RetryAsked(msgspec.Struct, frozen=True, gc=False):
-    """The attempt failed or expired; the next may be taken from ``not_before`` on.
-
-    ``cool_off``: a round was spent. ``is_charged`` False: it failed in an outage and does not count.
-    """
-
-    failure: StepFailure
-    in_doubt: bool
-    not_before: Instant
-    cool_off: bool = False
-    is_charged: bool = True
-
-
-class GaveUp(msgspec.Struct, frozen=True, gc=False):
-    """No attempt is left, or none would help."""
-
-    failure: StepFailure
-    in_doubt: bool
-
-
-Outcome = Succeeded | RetryAsked | GaveUp
-
-
-class Reported(msgspec.Struct, frozen=True, gc=False):
-    """The outcome of an attempt of step ``step_no`` under the step's ``fence``, after that many tries.
-
-    ``attempt``, ``complete_by``: as the attempt was dispatched; a report that no longer counts is kept with them.
-    """
-
-    step_no: int
-    fence: int
-    outcome: Outcome
-    delivered_at: Instant
-    tries: int = 1
-    attempt: int = 0
-    complete_by: Instant | None = None
-
-
-class Fired(msgspec.Struct, frozen=True, gc=False):
-    """A timer is due."""
-
-    step_no: int
-    delivered_at: Instant
-
-
-class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A step, timer or compensation to be opened. ``take``: immediately by the process that asks; its Agent has room.
-
-    ``reopens``: the row of a step that was withdrawn or set back, and that the code of a resubmitted task asks for.
-    """
-
-    kind: StepKind
-    name: str
-    key: str
-    agent: str = ""
-    arguments: str = "{}"
-    policy: str = "{}"
-    idempotency_key: str = ""
-    pivot: bool = False
-    effect_free: bool = False
-    compensation: str | None = None
-    undoes: int | None = None
-    undo: str | None = None
-    fire_at: Instant | None = None
-    complete_within: float = 0.0
-    wait_within: float | None = None
-    take: bool = False
-    reopens: int | None = None
-    target: str = ""
-    limit_keys: str | None = None
-    routing: str = ""
-
-
-# --- where an advance leaves its task
-class Keep(msgspec.Struct, frozen=True, gc=False):
-    """Continue holding it."""
-
-
-class PutDown(msgspec.Struct, frozen=True, gc=False):
-    """Free it; ``not_before`` None: only news wakes it."""
-
-    not_before: Instant | None
-
-
-class Process(msgspec.Struct, frozen=True, gc=False):
-    """Processed, with its output (JSON text). ``convoy_state``: what its convoy's state is from now on; None: as it was."""
-
-    output: str
-    convoy_state: str | None = None
-
-
-class BeginUndo(msgspec.Struct, frozen=True, gc=False):
-    """Begin to undo the task: requests not taken are withdrawn, taken attempts are waited for."""
-
-    failure: TaskFailure
-
-
-class PlanUndo(msgspec.Struct, frozen=True, gc=False):
-    """The undo plan in its order, durable before its first action. Only when no forward step is open."""
-
-    failure: TaskFailure
-    planned: tuple[NewStep, ...]
-
-
-class NextUndo(msgspec.Struct, frozen=True, gc=False):
-    """The turn of one planned compensation. ``take``: immediately by the process that asks."""
-
-    step_no: int
-    take: bool
-    complete_within: float
-    wait_within: float | None = None
-
-
-class Compensate(msgspec.Struct, frozen=True, gc=False):
-    """Everything is undone."""
-
-    failure: TaskFailure
-
-
-class Hold(msgspec.Struct, frozen=True, gc=False):
-    """Hold the task until an operator acts. ``planned``: compensations that stay open.
-
-    ``may_go_forward``: its undo had begun, but nothing is undone and nothing will be: a resubmission goes forward.
-    """
-
-    failure: TaskFailure
-    planned: tuple[NewStep, ...] = ()
-    may_go_forward: bool = False
-
-
-ENDS = Process | Compensate | Hold  # what passes the turn in a convoy on
-Ending = Keep | PutDown | Process | BeginUndo | PlanUndo | NextUndo | Compensate | Hold
 
 
 # --- commands

@@ -17,7 +17,7 @@ from ..declare.resources import ResourcePool
 from ..declare.steps import Agent
 from ..model import StepKind, StepRow, StepState, TaskRow, seconds_between
 from ..model.answers import Dispatch
-from ..model.commands import NewStep, Reported
+from ..model.moves import NewStep, Reported
 from ..model.processes import ProcessRow
 from .agent_router import AgentRouter
 from .attempt_run import AttemptParts, AttemptRun

@@ -22,7 +22,7 @@ from ..declare.providers import Groups
 from ..declare.steps import Agent
 from ..model import Instant
 from ..model.agents import BreakerKey, BreakerRow, BreakerState
-from ..model.commands import NewStep
+from ..model.moves import NewStep
 from ..model.processes import ProcessRow
 from .hosted_agent import HostedAgent
 from .process_context import ProcessContext

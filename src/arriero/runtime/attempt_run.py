@@ -17,8 +17,8 @@ from ..declare.steps import Agent, Step
 from ..errors import InvalidInput, Permanent, StepError, StoreError, Transient
 from ..model import StepKind, StepRow
 from ..model.answers import Dispatch
-from ..model.commands import GaveUp, Outcome, Reported
 from ..model.failures import StepFailure
+from ..model.moves import GaveUp, Outcome, Reported
 from ..payloads.codec import recordable_text, step_error_fields
 from ..system.traceback_capture import capture_traceback
 from . import crash_points

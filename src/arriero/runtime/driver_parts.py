@@ -11,7 +11,8 @@ from ..core.drive import Surroundings
 from ..core.task_run import RunnableCode, TaskRun
 from ..model import Loaded, TaskRow
 from ..model.answers import Dispatch
-from ..model.commands import Reported, Submit
+from ..model.commands import Submit
+from ..model.moves import Reported
 from .agent_host import AgentHost
 from .process_context import ProcessContext
 

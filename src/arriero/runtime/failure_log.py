@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from ..explain.failure_lines import FailureLine, describe_failed_attempt, describe_held_task, describe_lost_attempt
 from ..model import Instant, TaskState
 from ..model.answers import Applied
-from ..model.commands import Advance, AnyCommand, FreeTask, GaveUp, Recover, Report, Reported, RetryAsked
+from ..model.commands import Advance, AnyCommand, FreeTask, Recover, Report
 from ..model.failures import read_task_failure
+from ..model.moves import GaveUp, Reported, RetryAsked
 from ..system.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger("arriero")

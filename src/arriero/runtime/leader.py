@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from ..core.lease import compute_trusted_until
-from ..model import LeaseHolder, LeaseRow
+from ..model.leases import LeaseHolder, LeaseRow
 from ..store.contract import SUPERVISOR_LEASE
 from ..system.loops import Loop, LoopGuard
 from .crash_points import reach

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 
 from ..model import Loaded
-from ..model.commands import Reported
+from ..model.moves import Reported
 from ..store.state_store import StateStore
 from ..system.loops import Loop, LoopGuard
 from .ports import Ports

@@ -10,7 +10,8 @@ from ..core.task_run import TaskRun
 from ..errors import UnreadableRow
 from ..model import STEP_PREFIX, Loaded, StepRow, TaskRow, seconds_between
 from ..model.answers import Answer, Applied, Claimed, Dispatch
-from ..model.commands import Claim, ClaimShare, Ending, PutDown, Report, Reported
+from ..model.commands import Claim, ClaimShare, Report
+from ..model.moves import Ending, PutDown, Reported
 from .agent_host import AgentHost
 from .code import Code
 from .driver_parts import Parts, start_run

@@ -16,9 +16,11 @@ import msgspec
 
 from ..core.lease import is_retirable
 from ..errors import StoreError
-from ..model import Instant, LeaseHolder
+from ..model import Instant
 from ..model.answers import Answer, Applied
-from ..model.commands import AnyCommand, BeginUndo, EndByLimit, FreeTask, Recover, RetryAsked
+from ..model.commands import AnyCommand, EndByLimit, FreeTask, Recover
+from ..model.leases import LeaseHolder
+from ..model.moves import BeginUndo, RetryAsked
 from ..model.processes import ProcessAbout, ProcessRow
 from ..store.committer import Committer
 from ..store.state_store import StateStore

@@ -16,7 +16,8 @@ from ..declare.declared import current_run
 from ..errors import StoreError
 from ..model import Loaded
 from ..model.answers import Applied, Submitted
-from ..model.commands import Advance, Ahead, Ending, HandOver, NewStep, Start, Submit
+from ..model.commands import Advance, Ahead, HandOver, Start, Submit
+from ..model.moves import Ending, NewStep
 from ..store.contract import Busy, Unwritten
 from .driver_parts import DriverHost, Parts, code_running, run_code
 

@@ -13,7 +13,8 @@ from ..errors import StoreError
 from ..explain.standstills import Standstill, build_expiry_failure, find_standstill_in_the_way
 from ..model import MICROSECONDS, Instant, Loaded, StepRow
 from ..model.answers import Answer, Applied, Refusal
-from ..model.commands import EndByLimit, FreeTask, Outcome, Recover, RetryAsked
+from ..model.commands import EndByLimit, FreeTask, Recover
+from ..model.moves import Outcome, RetryAsked
 from ..store.contract import Overdue
 from ..system.loops import WarningThrottle
 from .process_context import ProcessContext

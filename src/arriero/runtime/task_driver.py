@@ -16,8 +16,9 @@ from ..core.task_run import TaskRun, build_driving_failure
 from ..errors import StoreError, UnreadableRow
 from ..model import Loaded, StepKind, StepRow, StepState, seconds_between
 from ..model.answers import Answer, Applied, Dispatch, Refusal
-from ..model.commands import ENDS, Advance, BeginUndo, Ending, Fired, Hold, NextUndo, PlanUndo, Reported
+from ..model.commands import Advance
 from ..model.failures import TaskFailure
+from ..model.moves import ENDS, BeginUndo, Ending, Fired, Hold, NextUndo, PlanUndo, Reported
 from .driver_parts import DriverHost, Parts, code_running, log_error, run_code
 from .report_verdicts import APPLIED
 from .speculative_start import ConvoyHandOver

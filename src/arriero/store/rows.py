@@ -24,7 +24,6 @@ from ..model import (
     EditRow,
     HistoryRow,
     LateAnswerRow,
-    LeaseRow,
     LedgerRow,
     LedgerState,
     StatusRow,
@@ -36,6 +35,7 @@ from ..model import (
     Turn,
 )
 from ..model.agents import AgentLimitsRow, BreakerRow, BreakerState, RateRow, read_limits
+from ..model.leases import LeaseRow
 from ..model.processes import ProcessRow
 from ..model.schedules import UNKNOWN_DECLARATION, ScheduleRow, ScheduleState, encode_declaration
 from ..model.tokens import TokenRow

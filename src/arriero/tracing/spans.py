@@ -14,19 +14,9 @@ from ..core.supervision import compute_complete_within
 from ..core.transitions import has_ended
 from ..model import Instant, StepKind, StepRow, StepState, TaskRow, TaskState, later
 from ..model.answers import Applied, Dispatch
-from ..model.commands import (
-    Advance,
-    AnyCommand,
-    Fired,
-    GaveUp,
-    Outcome,
-    Recover,
-    Report,
-    Reported,
-    RetryAsked,
-    Succeeded,
-)
+from ..model.commands import Advance, AnyCommand, Recover, Report
 from ..model.failures import read_step_failure, read_task_failure
+from ..model.moves import Fired, GaveUp, Outcome, Reported, RetryAsked, Succeeded
 from ..model.trace_context import SpanIds, TraceContext, read_link, read_trace_context
 
 AttributeValue = str | int | bool

@@ -8,7 +8,8 @@ from ...core.deduplication import answer_known_sequence
 from ...core.placement import Spot, build_first_convoy, build_first_tail, needs_convoy, refuse_place
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
 from ...model.answers import Refusal, Submitted
-from ...model.commands import ENDS, Advance, AnyCommand, Submit
+from ...model.commands import Advance, AnyCommand, Submit
+from ...model.moves import ENDS
 from .ledgers import refuse_reserved
 
 LOOKS_MAX = 100  # convoys that one claim looks at before it claims

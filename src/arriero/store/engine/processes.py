@@ -25,7 +25,8 @@ from ...events.store import (
     ProcessRetired,
     ProcessStarted,
 )
-from ...model import Instant, LeaseHolder, LeaseRow, later
+from ...model import Instant, later
+from ...model.leases import LeaseHolder, LeaseRow
 from ...model.processes import ProcessAbout, ProcessRow, compute_first_number
 from ..contract import SUPERVISOR_LEASE, RemovedRows, Renewal
 from ..sql.store_rows import StoreRows

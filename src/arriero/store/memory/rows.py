@@ -28,7 +28,6 @@ from ...model import (
     AlertRow,
     ConvoyRow,
     Instant,
-    LeaseRow,
     LedgerRow,
     Loaded,
     StatusRow,
@@ -39,6 +38,7 @@ from ...model import (
     Turn,
 )
 from ...model.commands import Claim, Submit
+from ...model.leases import LeaseRow
 from ...model.processes import ProcessRow, compute_first_number
 from ..contract import PastDeadline, Purge, Renewals
 from ..engine.batch import STORE_STREAM

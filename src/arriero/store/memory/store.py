@@ -24,7 +24,6 @@ from ...model import (
     HistoryRow,
     Instant,
     LateAnswerRow,
-    LeaseRow,
     LedgerRow,
     LedgerState,
     StatusRow,
@@ -40,6 +39,7 @@ from ...model.agents import AgentLimitsRow, BreakerRow, RateRow
 from ...model.answers import Answer, Refusal, Submitted
 from ...model.commands import AnyCommand, Submit
 from ...model.failures import read_task_failure
+from ...model.leases import LeaseRow
 from ...model.processes import FIRST, LeaderSurvey, ProcessRow, describe_epoch_refusal
 from ...model.schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
 from ...model.tokens import ANY_REACH, Reach, TokenRow

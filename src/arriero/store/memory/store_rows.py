@@ -9,8 +9,9 @@ from ...core.lease import SUPERVISORS, is_held
 from ...core.schedule_instants import is_run_of
 from ...inspection.attempts import AttemptSurvey, Retrying
 from ...inspection.facts import AgentLoad, Backlog, CountsRow
-from ...model import TASK_FORWARD, TASK_OPEN, Instant, LeaseRow, StepKind, StepRow, StepState, TaskRow, TaskState, Turn
+from ...model import TASK_FORWARD, TASK_OPEN, Instant, StepKind, StepRow, StepState, TaskRow, TaskState, Turn
 from ...model.agents import BreakerKey, BreakerRow, BreakerState
+from ...model.leases import LeaseRow
 from ...model.processes import ProcessRow
 from ...model.schedules import DueSchedule, OpenRun, ScheduleRow
 from ...model.tokens import TokenRow

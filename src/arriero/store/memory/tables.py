@@ -21,7 +21,6 @@ from ...model import (
     HistoryRow,
     Instant,
     LateAnswerRow,
-    LeaseRow,
     LedgerRow,
     Loaded,
     StatusRow,
@@ -33,6 +32,7 @@ from ...model import (
     Turn,
 )
 from ...model.agents import AgentLimitsRow, BreakerRow, BreakerState, RateRow, WaitingKeysRow
+from ...model.leases import LeaseRow
 from ...model.processes import FIRST, ProcessRow
 from ...model.schedules import ScheduleRow
 from ...model.tokens import TokenRow

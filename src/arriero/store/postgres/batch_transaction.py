@@ -20,23 +20,16 @@ from ...model.commands import (
     DeliverAttempt,
     EndByLimit,
     ExtendAttempt,
-    Fired,
     FreeTask,
-    Hold,
-    Keep,
-    NextUndo,
     Operate,
     OperateConvoy,
-    PlanUndo,
-    Process,
-    PutDown,
     Recover,
     ReleaseAttempt,
     Report,
-    Reported,
     SaveCheckpoint,
     Take,
 )
+from ...model.moves import Fired, Hold, Keep, NextUndo, PlanUndo, Process, PutDown, Reported
 from .. import columns
 from ..contract import SUPERVISOR_LEASE, Busy
 from ..engine.commands import apply_command

@@ -20,9 +20,10 @@ from psycopg.types.string import StrDumper
 from ...core.deduplication import build_id_conflict, build_sequence_conflict
 from ...core.placement import refuse_place
 from ...errors import InvalidInput, TransactionConflict
-from ...model import Instant, LeaseTerm, TailRow
+from ...model import Instant, TailRow
 from ...model.answers import Refusal, Submitted
 from ...model.commands import Submit
+from ...model.leases import LeaseTerm
 from ..connection_kinds import list_kinds
 from .translating import CONFLICTS, LOCK_NOT_AVAILABLE, NO_TABLES, READ_ONLY, translate_error
 

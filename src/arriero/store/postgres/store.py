@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from ...core.purging import build_tasks_purged
 from ...errors import ArrieroError, InvalidInput, StoreError, UnreadableRow
-from ...model import LeaseHolder, LeaseTerm, LedgerRow, TaskRow
+from ...model import LedgerRow, TaskRow
 from ...model.answers import Answer, Refusal, Submitted
 from ...model.commands import AnyCommand, Submit
+from ...model.leases import LeaseHolder, LeaseTerm
 from ...model.schedules import ScheduleApplied, ScheduleCommand
 from ..contract import SUPERVISOR_LEASE, Busy, Purge, Purged, Unanswered, Unwritten
 from ..engine import ledgers

@@ -9,20 +9,9 @@ from typing import Any
 import msgspec
 
 from ...core.apps import apps_run_by
-from ...model import (
-    NOT_SAID,
-    AlertRow,
-    ConvoyRow,
-    Instant,
-    LeaseRow,
-    LedgerRow,
-    Loaded,
-    StatusRow,
-    StepRow,
-    TailRow,
-    TaskRow,
-)
+from ...model import NOT_SAID, AlertRow, ConvoyRow, Instant, LedgerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
 from ...model.failures import TaskFailure, read_task_failure
+from ...model.leases import LeaseRow
 from ...model.processes import FIRST, ProcessAbout, ProcessRow, compute_first_number
 from ...model.schedules import OpenRun
 from .. import columns, task_filter

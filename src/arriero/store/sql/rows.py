@@ -19,7 +19,6 @@ from ...model import (
     EditRow,
     Instant,
     LateAnswerRow,
-    LeaseRow,
     LedgerRow,
     Loaded,
     StatusRow,
@@ -29,6 +28,7 @@ from ...model import (
 )
 from ...model.agents import BreakerRow
 from ...model.commands import Submit
+from ...model.leases import LeaseRow
 from ...model.processes import ProcessRow
 from ..contract import Due, PastDeadline, Renewals
 from ..quarantine import Quarantine, S

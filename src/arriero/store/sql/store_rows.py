@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from ...model import Instant, LeaseRow, TaskRow
+from ...model import Instant, TaskRow
 from ...model.agents import BreakerKey, BreakerRow
+from ...model.leases import LeaseRow
 from ...model.processes import ProcessRow
 from ...model.schedules import DueSchedule, OpenRun, ScheduleRow
 from ...model.tokens import TokenRow

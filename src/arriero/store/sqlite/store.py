@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...errors import ArrieroError, InvalidInput, StoreError, UnreadableRow
-from ...model import HistoryRow, Instant, LeaseTerm, TaskRow
+from ...model import HistoryRow, Instant, TaskRow
 from ...model.answers import Answer, Refusal, Submitted
 from ...model.commands import AnyCommand, Submit
+from ...model.leases import LeaseTerm
 from ...model.processes import describe_epoch_refusal
 from ...model.schedules import ScheduleApplied, ScheduleCommand
 from ...system.boot_clock import nanoseconds_since_boot

@@ -13,8 +13,9 @@ from ...core.due import HEAD_START
 from ...core.lease import PROBATION_FROM
 from ...core.placement import build_first_convoy, build_first_tail
 from ...errors import UnreadableRow
-from ...model import AlertRow, ConvoyRow, Instant, LeaseRow, LedgerRow, Loaded, StepRow, TailRow, TaskRow
+from ...model import AlertRow, ConvoyRow, Instant, LedgerRow, Loaded, StepRow, TailRow, TaskRow
 from ...model.commands import Claim, Submit
+from ...model.leases import LeaseRow
 from ...model.processes import FIRST, ProcessRow, compute_first_number
 from ...model.schedules import ScheduleRow
 from ..contract import SUPERVISOR_LEASE, Due, Purge, Renewals
