@@ -1,3 +1,3 @@
 """The version of this release, for code that may not import the package as a whole."""
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"

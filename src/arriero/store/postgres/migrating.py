@@ -55,10 +55,13 @@ NO_ROLE = (
 FUNCTIONS_FROM = 3  # the first migration after which ``functions.sql`` is applied: older ones make separate functions
 KINDS = ("TABLES", "SEQUENCES", "FUNCTIONS")
 # Rows that only a purge removes.
-_PURGED = "{schema}.history, {schema}.edit, {schema}.late_answer, {schema}.step, {schema}.convoy, {schema}.convoy_tail"
+_PURGED = (
+    "{schema}.history, {schema}.edit, {schema}.late_answer, {schema}.signal, {schema}.step, {schema}.convoy, {schema}.convoy_tail"
+)
 _RUN = (
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};",
-    "REVOKE UPDATE ON {schema}.history, {schema}.edit, {schema}.late_answer FROM {role};",
+    "REVOKE UPDATE ON {schema}.history, {schema}.edit, {schema}.late_answer, {schema}.signal FROM {role};",
+    "GRANT UPDATE (step, reply, replied_at) ON {schema}.signal TO {role};",
     f"REVOKE DELETE ON {_PURGED} FROM {{role}};",
     # A token is made, used and revoked: nothing else of it ever changes, and its row stays.
     "REVOKE UPDATE, DELETE ON {schema}.token FROM {role};",

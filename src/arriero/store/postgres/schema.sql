@@ -53,7 +53,8 @@ CREATE TABLE {schema}.task (
     trace_context text,             -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
     from_ledger bigint,             -- of the ledger that it came with; it stays
     submitter text,                 -- the token that submitted it, if its open tasks are capped; it stays
-    snoozed_until bigint            -- nothing new of it begins before: so an operator wants it
+    snoozed_until bigint,           -- nothing new of it begins before: so an operator wants it
+    inbox integer NOT NULL DEFAULT 0 -- signals that no wait of its code has taken
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;
@@ -129,6 +130,24 @@ CREATE TABLE {schema}.late_answer (
     link integer NOT NULL,          -- of the commit in the task's history that tells of it
     PRIMARY KEY (task_no, ordinal, fence)
 );
+
+-- What others send to a task: signals, answers to its questions and callbacks, requests. Kept until the task is purged.
+CREATE TABLE {schema}.signal (
+    task_no bigint NOT NULL REFERENCES {schema}.task ON DELETE CASCADE,
+    number integer NOT NULL,        -- 1, 2, ... in the order of their commits
+    name text NOT NULL,             -- of the waits that may take it
+    signal_id text NOT NULL,        -- given by the sender; sent again it changes nothing
+    value text NOT NULL,            -- JSON text
+    sent_by text NOT NULL,
+    sent_at bigint NOT NULL,
+    step integer,                   -- ordinal of the wait that took it; null: it is in the inbox
+    wants_reply boolean NOT NULL,   -- a request
+    reply text,                     -- JSON text; null: there is none yet
+    replied_at bigint,
+    PRIMARY KEY (task_no, number)
+);
+CREATE UNIQUE INDEX signal_id ON {schema}.signal (task_no, signal_id);
+CREATE INDEX signal_inbox ON {schema}.signal (task_no, number) WHERE step IS NULL;
 
 CREATE TABLE {schema}.step (
     step_no bigint PRIMARY KEY,     -- task_no and ordinal in one number, so that a task's steps lie side by side

@@ -50,7 +50,8 @@ CREATE TABLE arriero_task (
     trace_context TEXT,             -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
     from_ledger INTEGER,            -- of the ledger that it came with; it stays
     submitter TEXT,                 -- the token that submitted it, if its open tasks are capped; it stays
-    snoozed_until INTEGER           -- nothing new of it begins before: so an operator wants it
+    snoozed_until INTEGER,          -- nothing new of it begins before: so an operator wants it
+    inbox INTEGER NOT NULL DEFAULT 0 -- signals that no wait of its code has taken
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.
@@ -120,10 +121,29 @@ CREATE TABLE arriero_late_answer (
     PRIMARY KEY (task_no, ordinal, fence)
 ) WITHOUT ROWID;
 
+-- What others send to a task: signals, answers to its questions and callbacks, requests. Kept until the task is purged.
+CREATE TABLE arriero_signal (
+    task_no INTEGER NOT NULL,
+    number INTEGER NOT NULL,        -- 1, 2, ... in the order of their commits
+    name TEXT NOT NULL,             -- of the waits that may take it
+    signal_id TEXT NOT NULL,        -- given by the sender; sent again it changes nothing
+    value TEXT NOT NULL,            -- JSON text
+    sent_by TEXT NOT NULL,
+    sent_at INTEGER NOT NULL,
+    step INTEGER,                   -- ordinal of the wait that took it; null: it is in the inbox
+    wants_reply INTEGER NOT NULL,   -- a request
+    reply TEXT,                     -- JSON text; null: there is none yet
+    replied_at INTEGER,
+    PRIMARY KEY (task_no, number)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX arriero_signal_id ON arriero_signal (task_no, signal_id);
+CREATE INDEX arriero_signal_inbox ON arriero_signal (task_no, number) WHERE step IS NULL;
+
 CREATE TRIGGER arriero_task_removed AFTER DELETE ON arriero_task
 BEGIN
     DELETE FROM arriero_edit WHERE task_no = OLD.task_no;
     DELETE FROM arriero_late_answer WHERE task_no = OLD.task_no;
+    DELETE FROM arriero_signal WHERE task_no = OLD.task_no;
 END;
 
 CREATE TABLE arriero_step (

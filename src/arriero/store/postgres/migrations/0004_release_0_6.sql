@@ -1,0 +1,41 @@
+-- Release 0.6. {schema} stands for the schema's name.
+
+-- Signals to a task that no wait of its code has taken yet.
+ALTER TABLE {schema}.task ADD COLUMN inbox integer NOT NULL DEFAULT 0;
+
+-- What others send to a task: signals, answers to its questions and callbacks, requests. Kept until the task is purged.
+CREATE TABLE {schema}.signal (
+    task_no bigint NOT NULL REFERENCES {schema}.task ON DELETE CASCADE,
+    number integer NOT NULL,        -- 1, 2, ... in the order of their commits
+    name text NOT NULL,             -- of the waits that may take it
+    signal_id text NOT NULL,        -- given by the sender; sent again it changes nothing
+    value text NOT NULL,            -- JSON text
+    sent_by text NOT NULL,
+    sent_at bigint NOT NULL,
+    step integer,                   -- ordinal of the wait that took it; null: it is in the inbox
+    wants_reply boolean NOT NULL,   -- a request
+    reply text,                     -- JSON text; null: there is none yet
+    replied_at bigint,
+    PRIMARY KEY (task_no, number)
+);
+CREATE UNIQUE INDEX signal_id ON {schema}.signal (task_no, signal_id);
+CREATE INDEX signal_inbox ON {schema}.signal (task_no, number) WHERE step IS NULL;
+
+-- Who may read the history, or add to it, may do so with signals; who runs tasks also keeps what becomes of them.
+DO $rights$
+DECLARE one record;
+BEGIN
+    FOR one IN SELECT given.grantee::regrole AS role, string_agg(given.privilege_type, ', ') AS rights,
+                      bool_or(given.privilege_type = 'INSERT') AS runs
+                 FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
+                WHERE c.oid = '{schema}.history'::regclass AND given.grantee NOT IN (0, c.relowner)
+                  AND given.privilege_type IN ('SELECT', 'INSERT', 'DELETE')
+                GROUP BY given.grantee
+    LOOP
+        EXECUTE format('GRANT %s ON {schema}.signal TO %s', one.rights, one.role);
+        IF one.runs THEN
+            EXECUTE format('GRANT UPDATE (step, reply, replied_at) ON {schema}.signal TO %s', one.role);
+        END IF;
+    END LOOP;
+END
+$rights$;
