@@ -36,6 +36,13 @@ def weigh(attempt: Attempt, parcel: Parcel) -> Parcel:
     return Parcel(f"{parcel.id}, {attempt.checkpointed['weighed']}, {attempt.idempotency_key}", os.getpid())
 
 
+@child.step(complete_within=60, **ONCE)
+def report_pages(attempt: Attempt, pages: int) -> int:
+    for page in range(pages):
+        attempt.publish({"page": page})
+    return pages
+
+
 @child.step(complete_within=20, supervision=Supervision(attempts=1), **ONCE)
 def fail(attempt: Attempt, how: str) -> int:
     if how == "permanent":

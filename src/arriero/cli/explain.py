@@ -2,18 +2,27 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from ..client.payload_record import ShownRecord
 from ..client.row_shapes import build_output
-from ..client.task_explanation import ActionAnswer, build_explanation, list_results, load_explanation
+from ..client.task_explanation import (
+    ActionAnswer,
+    ShownPublished,
+    build_explanation,
+    list_published,
+    list_results,
+    load_explanation,
+)
 from ..client.task_verbs import find_task
 from ..explain.available_actions import AvailableAction
 from ..explain.past import PersonAct
 from ..explain.task import Explanation
 from ..model import Instant, Loaded
+from ..model.instants import as_instant
+from ..model.progress import PublishedRow
 from ..text.escaping import holds_password, one_line, shell_word
 from ..text.format import format_count, format_instant_and_age, format_relative
 from .history import print_record
@@ -33,15 +42,18 @@ NEEDS_TYPES = ("--arguments", "--result")  # checked against the types of an App
 @json_option
 def explain_task(task_id: str, store: str | None, as_json: bool) -> None:
     """Say in plain words why a task is where it is, what it waits for, and which verbs would move it."""
-    loaded, explanation, now, record = asyncio.run(_explain(task_id, store))
+    loaded, explanation, now, record, published = asyncio.run(_explain(task_id, store))
     typed = VerbCommandFormatter(task_id, store)
     if as_json:
-        print_json(build_explanation(loaded, explanation, now, record, typed.build_action, note=typed.note()))
+        shown = build_explanation(loaded, explanation, now, record, published, typed.build_action, note=typed.note())
+        print_json(shown)
     else:
-        _print_explanation(loaded, explanation, now, typed, record)
+        _print_explanation(loaded, explanation, now, typed, record, published)
 
 
-async def _explain(task_id: str, given: str | None) -> tuple[Loaded, Explanation, Instant, ShownRecord]:
+async def _explain(
+    task_id: str, given: str | None
+) -> tuple[Loaded, Explanation, Instant, ShownRecord, Mapping[int, PublishedRow]]:
     async with open_store_to_read(given) as store:
         return await load_explanation(store, await find_task(task_id, store))
 
@@ -84,7 +96,12 @@ class VerbCommandFormatter:
 
 
 def _print_explanation(
-    loaded: Loaded, explanation: Explanation, now: Instant, typed: VerbCommandFormatter, record: ShownRecord
+    loaded: Loaded,
+    explanation: Explanation,
+    now: Instant,
+    typed: VerbCommandFormatter,
+    record: ShownRecord,
+    published: Mapping[int, PublishedRow],
 ) -> None:
     task = loaded.task
     paused = ", paused" if task.paused_at is not None else ""
@@ -104,6 +121,7 @@ def _print_explanation(
             click.echo(f"    idempotency key of {one_line(reason.step)}: {one_line(reason.idempotency_key)}")
         if reason.request:
             click.echo(f"    what was approved: {one_line(reason.request)}")
+    _print_published(list(list_published(loaded, published)), now)
     _print_results(loaded)
     _print_acts(explanation.acts, now)
     print_record(record)
@@ -117,6 +135,19 @@ def _print_explanation(
     for move in explanation.actions:
         if move.refused:
             _print_sentence(f"- {move.verb} would be refused: {move.refused}")
+
+
+def _print_published(published: Sequence[ShownPublished], now: Instant) -> None:
+    if not published:
+        return
+    click.echo("\nwhat it published last:")
+    for one in published[: 1 + RESULTS_SHOWN_MAX]:
+        who = f"step {one.step}" if one.ordinal else "the workflow"
+        at = format_instant_and_age(as_instant(one.at), now)
+        _print_sentence(f"- {at} {who}: {truncate(bytes(one.value).decode())}")
+    if len(published) > 1 + RESULTS_SHOWN_MAX:
+        count = format_count(len(published) - 1 - RESULTS_SHOWN_MAX, "other step")
+        _print_sentence(f"  and {count}; `arriero task show` prints all")
 
 
 def _print_results(loaded: Loaded) -> None:

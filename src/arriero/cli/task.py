@@ -18,7 +18,7 @@ from ..client.task_shapes import (
     name_apps,
 )
 from ..client.task_verbs import find_task
-from ..client.task_view import load_tasks_ahead, read_holders, read_times
+from ..client.task_view import load_tasks_ahead, read_holders, read_published, read_times
 from ..client.tasks import TaskSelector
 from ..core.supervision import decode_task_policy
 from ..explain.convoys import TasksAhead, format_place
@@ -239,6 +239,7 @@ async def _load_shown(task_id: str, store: str | None) -> tuple[Loaded, TaskCont
             await read_holders(loaded, opened),
             opened.now(),
             await read_record(loaded, opened),
+            await read_published(opened, loaded.task.task_no),
         )
         return loaded, beside, await load_tasks_ahead(loaded, opened)
 
@@ -283,6 +284,7 @@ def _print_task(one: TaskAnswer, loaded: Loaded, *, with_policy: bool, with_trac
             "policy": _format_policy(one, loaded.task) if with_policy else "",
             "arguments": truncate(loaded.arguments),
             "output": truncate(loaded.task.output or ""),
+            "published": _format_published(one),
         }
     )
     _print_payloads(one.steps)
@@ -298,7 +300,7 @@ def _print_fields(fields: Mapping[str, str]) -> None:
 
 
 def _print_field(name: str, value: str) -> None:
-    is_payload = name in ("arguments", "output")
+    is_payload = name in ("arguments", "output", "published")
     print_text(value, first=f"{name + ':':{LABEL_WIDTH}}", hanging=LABEL_WIDTH, breaks_words=is_payload)
 
 
@@ -327,6 +329,13 @@ def _find_mark_of(step: ShownStep) -> str:
     return TaskState.COMPENSATED if is_undone else step.state
 
 
+def _format_published(one: TaskAnswer | ShownStep) -> str:
+    """Format what was published last, and when; empty for nothing."""
+    if one.published_at is None:
+        return ""
+    return f"{truncate(_decode_payload(one.published))} ({format_time(one.published_at)})"
+
+
 def _print_payloads(steps: Sequence[ShownStep]) -> None:
     """Print the results and checkpoints of the steps, and the keys that a service may have to be asked for."""
     if results := [
@@ -341,6 +350,13 @@ def _print_payloads(steps: Sequence[ShownStep]) -> None:
     ]:
         click.echo()
         print_table(("", "step", "checkpoint"), kept)
+    if published := [
+        (str(step.ordinal), _format_step_name(step), _format_published(step))
+        for step in steps
+        if step.published_at is not None
+    ]:
+        click.echo()
+        print_table(("", "step", "published"), published)
     if keys := [
         (str(step.ordinal), _format_step_name(step), step.idempotency_key) for step in steps if _may_be_asked_for(step)
     ]:

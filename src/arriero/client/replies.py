@@ -31,6 +31,7 @@ class _Data(msgspec.Struct, frozen=True):
     output: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     count: int = 0
     public: str = ""
+    value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _read_data = msgspec.json.Decoder(_Data).decode
@@ -41,14 +42,17 @@ class Status(msgspec.Struct, frozen=True):
 
     Args:
         task_id: the task's business id; empty for ``dropped``.
-        number: of the task's statuses: 1, 2, ... without gaps; 0 for ``dropped``.
+        number: of the task's statuses: 1, 2, ... without gaps; 0 for ``dropped`` and ``progress``.
         kind: ``received``; ``started`` (a Scheduler took it up, or an operator resubmitted it); ``completed``; ``failed``
             (its undo began); ``compensated``; ``held`` (it waits for an operator); ``dropped``: a gap
-            mark, ``dropped`` statuses of this queue were older than ``replies_keep_seconds`` and no longer exist.
+            mark, ``dropped`` statuses of this queue were older than ``replies_keep_seconds`` and no longer exist;
+            ``progress``: the task or a step has published ``value``. Of these the latest is kept, at most one a second.
         incarnation: of the task; ``completed``, ``compensated`` and ``held`` are the last of one.
         reason: of ``failed``, ``compensated`` and ``held``: why, for operators.
         public: of these: what a customer may read.
         output: of ``completed``, as JSON says it.
+        step: of ``progress``: the label of the step that published; empty: workflow code did.
+        value: of ``progress``, as JSON says it.
         source, data: of the CloudEvent.
     """
 
@@ -69,6 +73,7 @@ class Status(msgspec.Struct, frozen=True):
     id: str
     data: dict[str, Any]
     public: str = ""
+    value: Any = None
 
     def cloud_event(self) -> dict[str, Any]:
         """This status as a CloudEvent 1.0 in JSON's structured form; ``subject`` is the task's business id."""
@@ -83,7 +88,7 @@ class Status(msgspec.Struct, frozen=True):
             "specversion": "1.0",
             "id": self.id,
             "source": self.source,
-            "type": f"arriero.task.{self.kind}" if self.number else "arriero.replies.dropped",
+            "type": "arriero.replies.dropped" if self.kind == "dropped" else f"arriero.task.{self.kind}",
             "time": self.at.isoformat(),
             "datacontenttype": "application/json",
             "data": about | self.data,
@@ -109,9 +114,10 @@ def build_status(row: StatusRow, store_id: str) -> Status:
         msgspec.json.decode(data.output) if isinstance(data.output, msgspec.Raw) else None,
         data.count,
         f"/arriero/{store_id}",
-        f"{row.task_no}-{row.number}" if row.number else f"dropped-{row.no}",
+        f"{row.task_no}-{row.number}" if row.number else f"{row.kind}-{row.no}",
         msgspec.json.decode(row.data),
         data.public,
+        msgspec.json.decode(data.value) if isinstance(data.value, msgspec.Raw) else None,
     )
 
 

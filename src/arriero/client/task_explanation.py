@@ -1,6 +1,6 @@
 """Loads what the explanation of a task needs: its history, its alert, the processes, Agents and limits of its store."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any
@@ -12,13 +12,14 @@ from ..explain.task import Explanation, explain
 from ..model import AlertRow, Instant, Loaded, StepKind, TaskState
 from ..model.failures import CapturedTraceback
 from ..model.instants import as_datetime
+from ..model.progress import PublishedRow
 from ..store.readable import legible_task
 from ..store.state_store import StateStore
 from .alerts import iterate_alert_rows
 from .payload_record import ShownRecord, read_record
 from .row_shapes import build_output
 from .task_shapes import Payloads
-from .task_view import load_tasks_ahead
+from .task_view import load_tasks_ahead, read_published
 
 
 class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,6 +41,15 @@ class ShownResult(msgspec.Struct, frozen=True):
     ordinal: int
     step: str
     result: msgspec.Raw
+
+
+class ShownPublished(msgspec.Struct, frozen=True):
+    """The latest value that a step has published. ``ordinal`` 0, no ``step``: workflow code did."""
+
+    ordinal: int
+    step: str
+    value: msgspec.Raw
+    at: datetime
 
 
 class ShownAct(msgspec.Struct, frozen=True):
@@ -77,6 +87,7 @@ class ExplanationAnswer(msgspec.Struct, frozen=True):
         note: what must be set before a command is typed; empty: nothing.
         payloads: over HTTP: ``withheld`` if the token lacks the scope read-payloads; then results, output and record are left out.
         record: what operators gave by hand, and late answers.
+        published: what the task and its steps have published last.
     """
 
     no: int
@@ -93,6 +104,7 @@ class ExplanationAnswer(msgspec.Struct, frozen=True):
     output: msgspec.Raw | msgspec.UnsetType | None = msgspec.UNSET
     record: ShownRecord | msgspec.UnsetType = msgspec.UNSET
     payloads: Payloads | msgspec.UnsetType = msgspec.UNSET
+    published: tuple[ShownPublished, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 def build_explanation(
@@ -100,6 +112,7 @@ def build_explanation(
     explanation: Explanation,
     now: Instant,
     record: ShownRecord,
+    published: Mapping[int, PublishedRow],
     build_action: Callable[[AvailableAction], ActionAnswer],
     **more: Any,
 ) -> ExplanationAnswer:
@@ -116,14 +129,18 @@ def build_explanation(
         verbs=tuple(map(build_action, explanation.actions)),
         results=tuple(list_results(loaded)),
         record=record,
+        published=tuple(list_published(loaded, published)),
         **more,
     )
 
 
-async def load_explanation(store: StateStore, loaded: Loaded) -> tuple[Loaded, Explanation, Instant, ShownRecord]:
+async def load_explanation(
+    store: StateStore, loaded: Loaded
+) -> tuple[Loaded, Explanation, Instant, ShownRecord, Mapping[int, PublishedRow]]:
     """Explain a task as it was read.
 
-    Returns: the task as far as it can be read, why it is where it is, the store's clock, and what is kept of its payloads.
+    Returns: the task as far as it can be read, why it is where it is, the store's clock, what is kept of its payloads, and what
+        is published, by ordinal.
     Raises: StoreError.
     """
     task_no = loaded.task.task_no
@@ -135,7 +152,8 @@ async def load_explanation(store: StateStore, loaded: Loaded) -> tuple[Loaded, E
     explanation = explain(
         loaded, now, processes, history=rows, alert=alert, ahead=ahead, breakers=breakers, limits=limits
     )
-    return legible_task(loaded)[0], explanation, now, await read_record(loaded, store, rows)
+    record, published = await read_record(loaded, store, rows), await read_published(store, task_no)
+    return legible_task(loaded)[0], explanation, now, record, published
 
 
 async def _find_alert(task_no: int, store: StateStore) -> AlertRow | None:
@@ -151,3 +169,12 @@ def list_results(loaded: Loaded) -> Iterator[ShownResult]:
     for step in loaded.life:
         if step.kind is StepKind.STEP and step.result is not None and step.result != "null":
             yield ShownResult(step.ordinal, step.label, msgspec.Raw(step.result.encode()))
+
+
+def list_published(loaded: Loaded, published: Mapping[int, PublishedRow]) -> Iterator[ShownPublished]:
+    """List the latest values that a task and its steps have published; the task comes first."""
+    labels = {step.ordinal: step.label for step in loaded.steps}
+    for ordinal, row in sorted(published.items()):
+        if row.value is not None:
+            value = msgspec.Raw(row.value.encode())
+            yield ShownPublished(ordinal, labels.get(ordinal, ""), value, as_datetime(row.at))

@@ -1,5 +1,6 @@
 """Tasks and steps as the command line and the HTTP API show them; what is printed for operators is made from the same values."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from ..explain.past import TaskPast
 from ..inspection.attempts import Retrying
 from ..model import Instant, Loaded, StepKind, StepRow, TaskRow, TaskState
 from ..model.failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
+from ..model.progress import PublishedRow
 from ..store.readable import faults_of, format_faults, legible, legible_task
 from ..store.state_store import StateStore
 from .payload_record import ShownRecord
@@ -99,8 +101,9 @@ class ShownStep(StepFacts, frozen=True, kw_only=True):
     """One step, compensation or timer of ``task show``; ``undoes`` names the step it undoes by its ordinal.
 
     ``past``: of a life that was undone before the task ran again. ``asked``: what the code asks with, where an operator
-    had other ``arguments`` sent. ``checkpoint``: what its attempts kept last. ``started_at``: when its last attempt
-    began. ``took_seconds``: without ``waited_seconds``, in which the task waited for an operator.
+    had other ``arguments`` sent. ``checkpoint``: what its attempts kept last. ``published``: what they published last, at
+    ``published_at``. ``started_at``: when its last attempt began. ``took_seconds``: without ``waited_seconds``, in which the
+    task waited for an operator.
     """
 
     kind: str
@@ -111,6 +114,8 @@ class ShownStep(StepFacts, frozen=True, kw_only=True):
     asked: Payload = msgspec.UNSET
     result: Payload = msgspec.UNSET
     checkpoint: Payload = msgspec.UNSET
+    published: Payload = msgspec.UNSET
+    published_at: datetime | None = None
 
 
 class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +123,8 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     ``payloads``: over HTTP: ``withheld`` if the token lacks the scope read-payloads; then arguments, results, output, checkpoints, details
     of failures and the record are left out. ``turn``: where it stands in its convoy: waiting, open, ended or set_aside.
+
+    ``published``: what its code published last, at ``published_at``; null: nothing. Steps have the same.
 
     ``took_seconds``: from submission to end, without ``waited_seconds``, in which it has waited for an operator.
     ``held_by``: the process that drives it. ``unreadable``: columns that this release cannot read; what is shown in their
@@ -160,6 +167,8 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     app: str = ""
     snoozed_until: datetime | None = None
     payloads: Payloads | msgspec.UnsetType = msgspec.UNSET
+    published: Payload = msgspec.UNSET
+    published_at: datetime | None = None
 
 
 class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -198,6 +207,14 @@ class TaskContext(msgspec.Struct, frozen=True):
     holders: dict[int, str]
     now: Instant
     record: ShownRecord = ShownRecord()
+    published: Mapping[int, PublishedRow] = {}
+
+    def show_published(self, ordinal: int) -> dict[str, Any]:
+        """The fields of a task (0) or a step that show what it has published."""
+        row = self.published.get(ordinal)
+        if row is None or row.value is None:
+            return {"published": None, "published_at": None}
+        return {"published": msgspec.Raw(row.value.encode()), "published_at": to_datetime(row.at)}
 
     def holder(self, process_no: int | None) -> str | None:
         """The name of a process; its number where nobody knows a name."""
@@ -270,6 +287,7 @@ def build_shown_task(
         held_by=context.holder(task.locked_by),
         record=context.record,
         snoozed_until=to_datetime(find_snooze_end(task)),
+        **context.show_published(0),
         **more,
     )
 
@@ -293,6 +311,7 @@ def _build_step(step: StepRow, loaded: Loaded, context: TaskContext, *, has_poli
         took_seconds=elapsed.took,
         waited_seconds=elapsed.waited,
         held_by=context.holder(step.locked_by),
+        **context.show_published(step.ordinal),
     )
 
 

@@ -16,6 +16,7 @@ from ..explain.past import TaskPast
 from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepKind, StepRow, StepState, TaskState, Turn
 from ..model.failures import CapturedTraceback, TaskFailure, choose_public_text, read_step_failure, read_task_failure
 from ..model.instants import as_datetime
+from ..model.progress import PublishedRow
 from ..payloads.codec import decoder
 from ..runtime.code import Code
 from ..store.readable import Fault, format_faults, legible_task
@@ -122,6 +123,8 @@ class StepView(StepFacts, frozen=True, kw_only=True):
         result: as the type that the step declares, if this App has its code, else as plain JSON values; None: it has
             none, or declares none (``state`` says).
         checkpoint: what its attempts kept last by ``attempt.checkpoint``, as plain JSON values; None: nothing.
+        published: what its attempts published last by ``attempt.publish``, as plain JSON values; None: nothing.
+            ``published_at``: when.
         failure: why its last attempt has no result; None: nothing failed.
     """
 
@@ -131,6 +134,8 @@ class StepView(StepFacts, frozen=True, kw_only=True):
     result: Any
     failure: FailureView | None
     checkpoint: Any = None
+    published: Any = None
+    published_at: datetime | None = None
 
 
 class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
@@ -164,6 +169,8 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
         unreadable: what this release cannot read or show of it, in words; in its place stands nothing of the row's.
         app: name of the App that runs it; empty: not said, any App that has its code.
         public: what a customer may read of ``failure``; ``reason`` is for operators.
+        published: what its code published last by ``arriero.publish``, as plain JSON values; None: nothing.
+            ``published_at``: when.
     """
 
     id: str
@@ -197,6 +204,8 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
     app: str = ""
     public: str = ""
     snoozed_until: datetime | None = None
+    published: Any = None
+    published_at: datetime | None = None
 
     @property
     def last_failure(self) -> FailureView | None:
@@ -265,6 +274,11 @@ async def read_holders(loaded: Loaded, store: "StateStore") -> dict[int, str]:
     return {process.process_no: process.instance for process in processes if process.process_no in held}
 
 
+async def read_published(store: "StateStore", task_no: int) -> dict[int, PublishedRow]:
+    """Read what a task (0) and its steps have published, by ordinal."""
+    return {row.ordinal: row for row in await store.published(task_no)}
+
+
 class TaskViews:
     """Makes views of the tasks of one open store.
 
@@ -288,8 +302,9 @@ class TaskViews:
         holders = await read_holders(loaded, self._store)
         async with self._reading:
             times = await read_times(self._store, loaded.task.task_no)
+        published = await read_published(self._store, loaded.task.task_no)
         codes = self._codes if may_run(self._app, loaded.task.app) else {}
-        return _TaskViewBuilder(loaded, codes, code, times, holders, self._store.now()).view(ahead)
+        return _TaskViewBuilder(loaded, codes, code, times, holders, published, self._store.now()).view(ahead)
 
 
 class _TaskViewBuilder:
@@ -302,8 +317,10 @@ class _TaskViewBuilder:
         code: Code | None,
         times: TaskPast,
         holders: Mapping[int, str],
+        published: Mapping[int, PublishedRow],
         now: Instant,
     ) -> None:
+        self.published = published
         self.loaded, self.faults = legible_task(as_it_stands)
         self.codes = codes
         self.code = code
@@ -354,6 +371,8 @@ class _TaskViewBuilder:
             unreadable=self._list_unreadable(),
             app=task.app,
             public="" if failure is None else choose_public_text(failure, task.state),
+            published=self._published(0),
+            published_at=self._published_at(0),
         )
 
     def _step(self, step: StepRow, ordinals: Mapping[int, int], undone: Mapping[int, int]) -> StepView:
@@ -374,7 +393,17 @@ class _TaskViewBuilder:
             result=self._result(step),
             failure=None if step.failure is None else _view_step_failure(step),
             checkpoint=None if step.checkpoint is None else self._decode(step.checkpoint, _any_json, "a checkpoint"),
+            published=self._published(step.ordinal),
+            published_at=self._published_at(step.ordinal),
         )
+
+    def _published(self, ordinal: int) -> Any:
+        row = self.published.get(ordinal)
+        return None if row is None or row.value is None else self._decode(row.value, _any_json, "what is published")
+
+    def _published_at(self, ordinal: int) -> datetime | None:
+        row = self.published.get(ordinal)
+        return None if row is None or row.value is None else as_datetime(row.at)
 
     def _find_holder(self, process_no: int | None) -> str | None:
         return None if process_no is None else self.holders.get(process_no, f"process {process_no}")

@@ -35,6 +35,7 @@ from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Dispatch, Refusal
 from ..model.failures import TaskFailure, choose_public_text
 from ..model.moves import Reported, Succeeded
+from ..model.progress import Published
 
 
 def build_report_event(step: StepRow, report: Reported, verdict: str) -> StepReport:
@@ -282,6 +283,7 @@ class Change(msgspec.Struct):
     late_answer: LateAnswerRow | None = None
     breakers: list[BreakerChange] = []
     trace_link: str | None = None  # that the convoy had before
+    published: tuple[Published, ...] = ()
 
 
 class ConvoyChange(msgspec.Struct):

@@ -124,11 +124,15 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
-    """The next write: results in their order, steps to open, and the state in which the task is left."""
+    """The next write: results in their order, steps to open, and the state in which the task is left.
+
+    ``published``: what the code has published since the last write, as JSON text; None: nothing.
+    """
 
     delivered: tuple[Came, ...] = ()
     opened: tuple[NewStep, ...] = ()
     ending: Ending = Keep()
+    published: str | None = None
 
 
 def sort_inbox(steps: Mapping[int, StepRow], inbox: Iterable[Came]) -> tuple[tuple[Came, ...], list[Reported]]:
@@ -168,6 +172,9 @@ def decide_next_move(run: TaskRun, delivered: tuple[Came, ...], now: Instant, ar
         move = Move(delivered)
     else:
         move = Move(ending=decide_next_undo(run.loaded, around.store_id) or Keep())
+    execution = run.execution
+    if execution is not None and execution.published is not None and (published := run.take_published()):
+        return replace(move, published=published)
     # Also an empty write takes the mark of news off a task.
     says_nothing = isinstance(move.ending, Keep) and not move.delivered and not move.opened
     return None if says_nothing and run.task.unseen_since is None else move

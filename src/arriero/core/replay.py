@@ -105,6 +105,11 @@ class Execution:
         self.end: Returned | Raised | None = None
         self.convoy_state = convoy_state
         self.kept_convoy_state: str | None = None
+        self.published: str | None = None  # last, and not given to the store yet
+
+    def publish(self, text: str) -> None:
+        """Publish a value with the next commit of the task."""
+        self.published = text
 
     def keep_convoy_state(self, text: str) -> None:
         """Keep the convoy's state for the commit in which the task is processed."""

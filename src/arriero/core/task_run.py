@@ -140,12 +140,18 @@ class TaskRun:
         """Steps whose results came after the code had ended."""
         return [] if self.execution is None else self.execution.unseen
 
+    @property
+    def has_published(self) -> bool:
+        """True if the code has published a value that is not given to the store yet."""
+        return self.execution is not None and self.execution.published is not None
+
     def is_waiting(self) -> bool:
         """True if only a result or a timer can move the task: nothing else need be decided."""
         task, execution = self.task, self.execution
         return (
             execution is not None
             and execution.end is None
+            and execution.published is None
             and self.broken is None
             and not self.fresh
             and task.state is TaskState.PROCESSING
@@ -222,6 +228,12 @@ class TaskRun:
             self.broken = TaskFailure("replay", reason, code="replay", trace=capture_traceback(error))
         except Exception as error:
             self._break_off(error)
+
+    def take_published(self) -> str | None:
+        """Return what the code has published since the last call; None: nothing, or code and record disagree."""
+        assert self.execution is not None
+        published, self.execution.published = self.execution.published, None
+        return None if self.broken is not None else published
 
     def take_requests(self) -> list[RequestedStep]:
         """Return the requests since the last call, without those that an earlier incarnation has answered."""

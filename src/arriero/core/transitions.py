@@ -30,6 +30,7 @@ from ..model.answers import Dispatch, Refusal
 from ..model.commands import Advance, AnyCommand, EndByLimit, FreeTask, Recover, Report, Submit
 from ..model.failures import TaskFailure, read_task_failure
 from ..model.moves import BeginUndo, Compensate, Fired, GaveUp, Keep, PlanUndo, Process, Reported
+from ..model.progress import Published
 from .breaker_book import BreakerBook, begin_attempt
 from .changes import (
     BreakerRows,
@@ -215,6 +216,7 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
     if found != (command.process_no, command.fence, command.revision, command.state):
         return Refused(Refusal("moved_on", f"task {task.task_id} was held as {found}"))
     writer = Writer(task, rows, now, command.process_no)
+    published: list[Published] = []
     for item in command.delivered:
         step = writer.step(item.step_no)
         if isinstance(item, Fired):
@@ -235,6 +237,8 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
         reported = build_report_event(step, item, verdict)
         writer.events.append(reported)
         writer.record(step, item.outcome, item.delivered_at, step.fence, result_hash=reported.result)
+        if item.published is not None:
+            published.append(item.published)
     if task.opened_count + len(command.opened) > STEPS_PER_TASK_MAX:
         # None of them is opened: their numbers would run into the next task's.
         reason = f"it opened more than {STEPS_PER_TASK_MAX:,} steps: split it into several tasks"
@@ -249,7 +253,12 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
     writer.set(revision=task.revision + 1, unseen_since=None)
     convoy_state = command.ending.convoy_state if isinstance(command.ending, Process) else None
     settle_convoy(writer, task, hand_over=command.hand_over, convoy_state=convoy_state, trace_link=command.trace_link)
-    return writer.change()
+    change = writer.change()
+    if command.published is not None:
+        published.append(Published(0, command.published, 0, now))
+    if published:
+        change.published = tuple(published)
+    return change
 
 
 def report(command: Report, rows: Rows, now: Instant) -> Change | Refused:
@@ -267,7 +276,10 @@ def report(command: Report, rows: Rows, now: Instant) -> Change | Refused:
     reported = build_report_event(step, command.report, verdict)
     writer.events.append(reported)
     writer.record(step, command.report.outcome, now, step.fence, result_hash=reported.result)
-    return _count_news(writer, step)
+    change = _count_news(writer, step)
+    if command.report.published is not None:
+        change.published = (command.report.published,)
+    return change
 
 
 def _count_news(writer: Writer, step: StepRow) -> Change:

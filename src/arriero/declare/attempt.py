@@ -8,9 +8,11 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
+from ..errors import InvalidInput
 from ..model import Instant
 from ..model.instants import as_datetime
 from ..model.policies import Duration, check_seconds
+from ..model.progress import PUBLISHED_BYTES_MAX
 from ..payloads import codec
 
 R_co = TypeVar("R_co", covariant=True)
@@ -41,6 +43,8 @@ class AttemptHandle(Protocol):
     async def extend(self, seconds: float) -> None: ...
 
     async def save_checkpoint(self, text: str) -> None: ...
+
+    def publish(self, text: str) -> None: ...
 
     def wait_in_thread(self, asked: Coroutine[Any, Any, None], instead: str) -> None:
         """Wait for one of the coroutines above in the thread of a plain function. ``instead``: what async code calls."""
@@ -127,6 +131,18 @@ class Attempt:
         """Last value that this attempt or one before it saved by ``checkpoint``, as plain JSON values; None: there is none."""
         return decode_checkpoint(self._handle.checkpoint)
 
+    def publish(self, value: Any) -> None:
+        """Publish how far the step is, for ``task.view()``, status pages and reply queues. The latest value counts.
+
+        It returns immediately, also in plain functions and their threads. Values are merged: at most one a second is written
+        and the last one is written before, or with, the report. After the end of the attempt it changes nothing.
+
+        Args:
+            value: anything that has a JSON form, up to 10 kB.
+        Raises: InvalidInput - it cannot be recorded, or is too large.
+        """
+        self._handle.publish(encode_published(value, f"what step {self._step} publishes"))
+
     @property
     def headers(self) -> Mapping[str, str]:
         """HTTP headers that carry the key and the task, and ``traceparent`` if the task has a trace."""
@@ -137,6 +153,17 @@ class Attempt:
                 **self._handle.trace_headers,
             }
         )
+
+
+def encode_published(value: Any, what: str) -> str:
+    """Encode a value to be published, as JSON text. Raises InvalidInput - it cannot be recorded, or is too large."""
+    text = codec.encode_untyped(value, what)
+    if (size := len(text.encode())) > PUBLISHED_BYTES_MAX:
+        raise InvalidInput(
+            f"{what} has {size:,} bytes as JSON; at most {PUBLISHED_BYTES_MAX:,} are kept: publish a summary, and return"
+            " the rest as a result"
+        )
+    return text
 
 
 def decode_checkpoint(text: str | None) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ..errors import ArrieroError, AttemptOver
 from ..model.policies import Duration, seconds
 from ..payloads.codec import decoder, encode_untyped
-from .attempt import Attempt, Undo, current_try
+from .attempt import Attempt, Undo, current_try, encode_published
 from .declared import WorkflowRun, current_run
 
 T = TypeVar("T")
@@ -23,6 +23,7 @@ _OUTSIDE = {
     "arriero.now": "datetime.now(UTC)",
     "arriero.uuid": "uuid.uuid4()",
     "arriero.random": "the module random",
+    "arriero.publish": "attempt.publish(...) in a step",
 }
 
 
@@ -85,6 +86,20 @@ def keep_convoy_state(value: Any) -> None:
     Raises: InvalidInput - it cannot be recorded.
     """
     _run("arriero.keep_convoy_state").keep_convoy_state(encode_untyped(value, "the convoy's state"))
+
+
+def publish(value: Any) -> None:
+    """Publish how far the task is, for ``task.view()``, status pages and reply queues. The latest value counts.
+
+    It is written with the task's next commit: with the steps that the code asks for next, or with its end. A replay publishes
+    the same again, which changes nothing.
+
+    Args:
+        value: anything that has a JSON form, up to 10 kB.
+    Raises: InvalidInput - it cannot be recorded, or is too large.
+    """
+    run = _run("arriero.publish")
+    run.publish(encode_published(value, "what the workflow publishes"))
 
 
 def current_attempt() -> Attempt:

@@ -353,13 +353,14 @@ def life_of(task: TaskRow, steps: tuple[StepRow, ...]) -> tuple[StepRow, ...]:
     return steps if not task.past_count else tuple(step for step in steps if step.ordinal > task.past_count)
 
 
-StatusKind = Literal["received", "started", "completed", "failed", "compensated", "held", "dropped"]
+StatusKind = Literal["received", "started", "completed", "failed", "compensated", "held", "dropped", "progress"]
 
 
 class StatusRow(msgspec.Struct, frozen=True, gc=False):
     """A message in a reply queue. ``no`` orders the queue; 0: not kept yet. ``data`` is JSON text.
 
-    ``dropped``: a gap mark, for messages nobody acknowledged in time; its ``task_no`` and ``number`` are 0.
+    ``dropped``: a gap mark, for messages nobody acknowledged in time; its ``task_no`` and ``number`` are 0. ``progress``: a
+    task or a step has published a value; its ``number`` is 0, and it may be read from ``at`` on, or once its task has ended.
     """
 
     no: int

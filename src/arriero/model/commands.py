@@ -118,7 +118,7 @@ class Advance(Command, frozen=True, gc=False, kw_only=True):
     """The Scheduler's write: results that came, in order, steps they opened, and where that leaves the task.
 
     ``convoy_no``: of the task; ``hand_over``: whether the next of its convoy is claimed in the same commit; ``trace_link``: to the
-    task's span, for the next of its convoy.
+    task's span, for the next of its convoy. ``published``: what its code has published last, as JSON text; None: nothing new.
     """
 
     task_no: int
@@ -132,6 +132,7 @@ class Advance(Command, frozen=True, gc=False, kw_only=True):
     convoy_no: int | None = None
     hand_over: HandOver | None = None
     trace_link: str | None = None
+    published: str | None = None
 
 
 class Report(Command, frozen=True, gc=False, kw_only=True):
@@ -168,6 +169,16 @@ class SaveCheckpoint(_OfAttempt, frozen=True, gc=False, kw_only=True):
 
     value: str
     replaces: str | None
+
+
+class PublishProgress(_OfAttempt, frozen=True, gc=False, kw_only=True):
+    """The code of a running attempt publishes a value (JSON text) for those who look at its task.
+
+    ``at``: when it did; a command that arrives after a later one changes nothing.
+    """
+
+    value: str
+    at: Instant
 
 
 class BeginTry(_OfAttempt, frozen=True, gc=False, kw_only=True):
@@ -354,7 +365,7 @@ class EndProbe(Command, frozen=True, gc=False, kw_only=True):
 
 
 CommandOfBreaker = TripBreaker | OperateAgent | BeginProbe | EndProbe
-CommandOfAttempt = ExtendAttempt | SaveCheckpoint | BeginTry | DeliverAttempt
+CommandOfAttempt = ExtendAttempt | SaveCheckpoint | PublishProgress | BeginTry | DeliverAttempt
 CommandOfPerson = Operate | AssignApp | OperateConvoy
 TaskCommand = Advance | Report | CommandOfAttempt | ReleaseAttempt | Recover | EndByLimit | FreeTask | CommandOfPerson
 AnyCommand = Claim | Take | TaskCommand | CommandOfBreaker

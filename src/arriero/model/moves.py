@@ -1,4 +1,4 @@
-"""What attempts report, what workflow code asks for, and where a write leaves its task: the parts of commands.
+"""Parts of commands: what attempts report, what workflow code asks for, and where a write leaves its task.
 
 Payloads are JSON text.
 """
@@ -7,6 +7,7 @@ import msgspec
 
 from . import Instant, StepKind
 from .failures import StepFailure, TaskFailure
+from .progress import Published
 
 
 # --- outcomes of one attempt
@@ -43,6 +44,7 @@ class Reported(msgspec.Struct, frozen=True, gc=False):
     """The outcome of an attempt of step ``step_no`` under the step's ``fence``, after that many tries.
 
     ``attempt``, ``complete_by``: as the attempt was dispatched; a report that no longer counts is kept with them.
+    ``published``: the last value that the attempt has published, if it is not known to be written.
     """
 
     step_no: int
@@ -52,6 +54,7 @@ class Reported(msgspec.Struct, frozen=True, gc=False):
     tries: int = 1
     attempt: int = 0
     complete_by: Instant | None = None
+    published: Published | None = None
 
 
 class Fired(msgspec.Struct, frozen=True, gc=False):

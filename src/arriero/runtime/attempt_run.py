@@ -136,6 +136,9 @@ class AttemptRun:
         except Exception:
             self._log_breakage()
         finally:
+            self._time.is_over = True
+            if self._time.publisher is not None:
+                self._time.publisher.close()
             if self._timer is not None:
                 self._timer.cancel()
             if self.has_place and not self._in_thread:
@@ -149,7 +152,10 @@ class AttemptRun:
         """Report an outcome. After the deadline it is sent once: the store keeps it, and nothing follows from it."""
         step, self.has_reported = self._step, True
         now = self._context.store.now()
-        report = Reported(step.step_no, step.fence, outcome, now, self._number, step.attempt, self._time.complete_by)
+        published = None if self._time.publisher is None else self._time.publisher.close()
+        report = Reported(
+            step.step_no, step.fence, outcome, now, self._number, step.attempt, self._time.complete_by, published
+        )
         if self._time.remaining_seconds() > 0:
             self._parts.report(step, report)
         else:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..core.attempts import find_latest_complete_by
@@ -14,6 +14,7 @@ from ..model import Instant, later, seconds_between
 from ..model.answers import AttemptApplied, Dispatch
 from ..model.commands import CommandOfAttempt, ExtendAttempt, SaveCheckpoint
 from .process_context import ProcessContext
+from .progress_publisher import ProgressPublisher
 
 KEPT_SECONDS = 600.0  # after complete_by: longer than a store's clock goes back when another server takes over
 SWEEP_FROM = 1_000  # entries; below it the expired ones cost nothing worth looking for
@@ -117,6 +118,24 @@ class AttemptTime:
         self._loop = asyncio.get_running_loop()
         self._saving = asyncio.Lock()
         self._holds_loop_up = False
+        self.publisher: ProgressPublisher | None = None  # most attempts publish nothing
+        self.is_over = False  # its function has ended, or nobody waits for it any longer
+
+    def publish(self, text: str) -> None:
+        """Publish a value soon; also from the thread of a plain function. Once the attempt is over it changes nothing."""
+        if self.is_over:
+            return
+        if asyncio._get_running_loop() is self._loop:
+            self._publish(text)
+            return
+        with suppress(RuntimeError):  # the loop is closed, and the process ends
+            self._loop.call_soon_threadsafe(self._publish, text)
+
+    def _publish(self, text: str) -> None:
+        if self.publisher is None:
+            self.publisher = ProgressPublisher(self._context, self._step)
+        if not self.is_over and self.remaining_seconds() > 0:
+            self.publisher.publish(text)
 
     @property
     def deadline(self) -> float:

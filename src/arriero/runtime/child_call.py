@@ -17,6 +17,7 @@ from .child_messages import (
     ChildFailed,
     ChildSucceeded,
     ChildUnrecordable,
+    PublishedByChild,
     encode_message,
     read_from_child,
 )
@@ -95,6 +96,8 @@ async def _follow(child: ChildProcess, time: AttemptTime) -> ChildSucceeded | Ch
         match message:
             case AskedByChild():
                 await child.send(encode_message(await _answer(message, time)))
+            case PublishedByChild():
+                time.publish(message.value)
             case ChildFailed():
                 raise _build_error(message)
             case ChildSucceeded() | ChildUnrecordable():

@@ -31,6 +31,7 @@ from .child_messages import (
     ChildFailed,
     ChildSucceeded,
     ChildUnrecordable,
+    PublishedByChild,
     encode_message,
     read_answer,
     read_call,
@@ -109,6 +110,9 @@ class ChildTime:
 
     async def save_checkpoint(self, text: str) -> None:
         self._take(self._parent.ask(AskedByChild(checkpoint=text)))
+
+    def publish(self, text: str) -> None:
+        self._parent.tell(PublishedByChild(text))
 
     def _take(self, answer: AnswerToChild) -> None:
         if answer.over:

@@ -74,7 +74,13 @@ class ChildFailed(msgspec.Struct, frozen=True, tag="failed"):
     public: str = ""
 
 
-FromChild = AskedByChild | ChildSucceeded | ChildUnrecordable | ChildFailed
+class PublishedByChild(msgspec.Struct, frozen=True, tag="published"):
+    """The child's code publishes a value, as JSON text. It waits for no answer."""
+
+    value: str
+
+
+FromChild = AskedByChild | PublishedByChild | ChildSucceeded | ChildUnrecordable | ChildFailed
 read_from_child = msgspec.json.Decoder(FromChild).decode
 read_call = msgspec.json.Decoder(ChildCall).decode
 read_answer = msgspec.json.Decoder(AnswerToChild).decode

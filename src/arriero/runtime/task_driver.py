@@ -179,6 +179,7 @@ class TaskDriver:
             convoy_no=task.convoy_no,
             hand_over=hand_over,
             trace_link=trace_link,
+            published=move.published,
         )
 
     def send(self, ending: Ending) -> None:
@@ -289,7 +290,10 @@ class TaskDriver:
         for step in loaded.steps:
             if step.state is StepState.PENDING and step.kind is not StepKind.TIMER:
                 agents.note_waiting(step.agent)
-        self._rest()
+        if self.run.has_published:  # before it asked for them
+            self.drive()
+        else:
+            self._rest()
 
     def _rest(self) -> None:
         """Wait for a timer, a report or another process."""

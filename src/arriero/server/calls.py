@@ -16,7 +16,7 @@ from ..client.convoy import ConvoyView
 from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownVersion
 from ..client.schedules import ScheduleView, read_shown_declaration
 from ..client.session import Session
-from ..client.task_explanation import ExplanationAnswer, ShownReason, ShownResult
+from ..client.task_explanation import ExplanationAnswer, ShownPublished, ShownReason, ShownResult
 from ..client.task_shapes import EndAnswer, Payloads, ShownStep, StandingTask, TaskAnswer
 from ..core.deduplication import hide_task_of_sequence
 from ..core.ledger_batches import LedgerBatch, LedgerWritten
@@ -146,16 +146,17 @@ class ShutdownSignal:
 # failures. An event of a history or of a reply queue is plain JSON, of which ``EVENT_PAYLOADS`` and ``EVENT_REASONS`` name the
 # members. A new member of type Raw, Any or dict must stand here or among those that hold neither: a test compares.
 PAYLOADS: dict[type[msgspec.Struct], frozenset[str]] = {
-    TaskAnswer: frozenset({"arguments", "output", "record"}),
-    ShownStep: frozenset({"arguments", "asked", "result", "checkpoint"}),
+    TaskAnswer: frozenset({"arguments", "output", "record", "published"}),
+    ShownStep: frozenset({"arguments", "asked", "result", "checkpoint", "published"}),
     ShownVersion: frozenset({"arguments"}),
     ShownByHand: frozenset({"value"}),
     ShownLateAnswer: frozenset({"answer"}),
     ShownReason: frozenset({"request"}),
     ShownResult: frozenset({"result"}),
+    ShownPublished: frozenset({"value"}),
     StepFailure: frozenset({"details"}),
     EndAnswer: frozenset({"output"}),
-    ExplanationAnswer: frozenset({"results", "output", "record"}),
+    ExplanationAnswer: frozenset({"results", "output", "record", "published"}),
     ScheduleView: frozenset({"arguments"}),
     ConvoyView: frozenset({"value"}),
 }

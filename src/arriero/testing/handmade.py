@@ -35,6 +35,7 @@ class HandmadeTime:
         self.checkpoint = None if checkpointed is None else encode(checkpointed, "checkpointed")
         self.trace_headers: dict[str, str] = {}
         self._remaining = remaining
+        self.published: str | None = None
 
     def remaining_seconds(self) -> float:
         return self._remaining
@@ -44,6 +45,9 @@ class HandmadeTime:
 
     async def save_checkpoint(self, text: str) -> None:
         self.checkpoint = text
+
+    def publish(self, text: str) -> None:
+        self.published = text
 
     def wait_in_thread(self, asked: Coroutine[Any, Any, None], instead: str) -> None:
         run_inline(asked)

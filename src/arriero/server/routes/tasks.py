@@ -21,7 +21,7 @@ from ...client.task_shapes import (
     build_shown_task,
 )
 from ...client.task_verbs import load_task
-from ...client.task_view import load_tasks_ahead, read_holders, read_times
+from ...client.task_view import load_tasks_ahead, read_holders, read_published, read_times
 from ...client.tasks import TaskSelector
 from ...events import decode_event_fields
 from ...explain.available_actions import AvailableAction
@@ -136,7 +136,13 @@ async def show_task(call: Call, task_id: TaskId) -> TaskAnswer:
     loaded = await _find(call, task_id)
     store = call.session.store
     times = await read_times(store, loaded.task.task_no)
-    context = TaskContext(times, await read_holders(loaded, store), store.now(), await read_record(loaded, store))
+    context = TaskContext(
+        times,
+        await read_holders(loaded, store),
+        store.now(),
+        await read_record(loaded, store),
+        await read_published(store, loaded.task.task_no),
+    )
     return build_shown_task(loaded, context, await load_tasks_ahead(loaded, store), payloads=call.payloads)
 
 

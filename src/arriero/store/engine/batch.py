@@ -10,6 +10,7 @@ from ...core.attempts import deliver_attempt, release_attempt
 from ...core.changes import BreakerChange, Change, ConvoyChange, Refused
 from ...core.convoy_verbs import operate_convoy
 from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
+from ...core.progress import list_publications, publish_progress
 from ...core.supervision import compute_complete_within
 from ...errors import UnreadableRow
 from ...events import Event, encode_events
@@ -27,6 +28,7 @@ from ...model.commands import (
     FreeTask,
     Operate,
     OperateConvoy,
+    PublishProgress,
     Recover,
     ReleaseAttempt,
     Report,
@@ -69,7 +71,7 @@ class Batch:
             assert result.convoy is not None
             return ConvoyApplied(result.convoy)
         if (
-            isinstance(command, ExtendAttempt | SaveCheckpoint | DeliverAttempt)
+            isinstance(command, ExtendAttempt | SaveCheckpoint | PublishProgress | DeliverAttempt)
             and result.steps[0].complete_by is not None
         ):
             return self._write_of_attempt(result, command.actor)
@@ -88,6 +90,8 @@ class Batch:
                 return attempts.extend_attempt(command, self._table, self.now)
             case SaveCheckpoint():
                 return attempts.save_checkpoint(command, self._table, self.now)
+            case PublishProgress():
+                return publish_progress(command, self._table, self.now)
             case DeliverAttempt():
                 return deliver_attempt(command, self._table, self.now)
             case ReleaseAttempt():
@@ -110,6 +114,8 @@ class Batch:
     def _write_of_attempt(self, change: Change, actor: str) -> AttemptApplied:
         if change.events:
             self.write(change, actor)
+        elif change.published:  # it has no event: no row of the task changes
+            self._publish(change)
         (step,) = change.steps
         assert step.complete_by is not None
         return AttemptApplied(step.complete_by, self.now)
@@ -162,6 +168,8 @@ class Batch:
             self._table.put_step(step, rewrites=change.rewrites)
         for step in change.opened:
             self._table.add_step(step)
+        if change.published:  # before the other statuses of the same commit
+            self._publish(change)
         for status in change.statuses:
             self._table.add_status(status)
         if change.closes_alert:
@@ -179,6 +187,14 @@ class Batch:
             self.write_breaker(breaker, actor)
         if change.convoy is not None:
             self._write_convoy(change.convoy, actor)
+
+    def _publish(self, change: Change) -> None:
+        """Keep what is published, and show it in the reply queue of the task."""
+        labels = {step.ordinal: step.label for step in change.steps}
+        for one in list_publications(change.task, change.published, self._table, labels, self.now):
+            self._table.put_published(one.row)
+            if one.status is not None:
+                self._table.replace_progress(one.status, one.visible_at)
 
     def write_breaker(self, change: BreakerChange, actor: str) -> None:
         """Keep a breaker's row, report it in the store's own history, and open or close its alert."""

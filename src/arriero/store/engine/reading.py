@@ -39,6 +39,7 @@ from ...model import (
     later,
 )
 from ...model.processes import LeaderSurvey, ProcessRow
+from ...model.progress import PublishedRow
 from ...model.tokens import ANY_REACH, Reach
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Ended, Overdue, QueueSurvey, Survey
 from ..quarantine import Quarantine
@@ -267,10 +268,16 @@ class SurveyOperations(Transactions):
         """Answers of a task's attempts that came when they no longer counted, in the order of the commits."""
         return await self._select(late_answer_of, "select_late_answers", {"task_no": task_no})
 
+    async def published(self, task_no: int) -> list[PublishedRow]:
+        """The latest values that a task and its steps have published, in the order of the steps."""
+        return await self._select(lambda row: PublishedRow(*row), "select_published", {"task_no": task_no})
+
     async def load_statuses(self, queue: str, limit: int, within: Reach = ANY_REACH) -> list[StatusRow]:
         """The oldest statuses of a queue that are not acknowledged, in their order. ``within``: only of its tasks."""
         asked = {"apps": list(within.apps) or None, "workflows": list(within.workflows) or None}
-        return await self._select(status_of, "select_statuses", {"queue": queue, "limit": limit, **asked})
+        return await self._select(
+            status_of, "select_statuses", {"queue": queue, "limit": limit, "now": self.now(), **asked}
+        )
 
     async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
         """Alerts in the order of their opening, after a ``no``."""

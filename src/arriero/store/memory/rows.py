@@ -424,7 +424,15 @@ class MemoryUpkeep(MemoryLedgers, UpkeepRows):
     def remove_tasks(self, task_nos: Sequence[int]) -> None:
         for task_no in task_nos:
             self._remove(self.numbers, self.tasks[task_no].task_id)
-            for table in (self.tasks, self.bodies, self.asked, self.steps, self.edit_rows, self.late_answer_rows):
+            for table in (
+                self.tasks,
+                self.bodies,
+                self.asked,
+                self.steps,
+                self.edit_rows,
+                self.late_answer_rows,
+                self.published_rows,
+            ):
                 self._remove(table, task_no)
         for alert in [a for a in self.alert_rows.values() if a.task_no in task_nos]:
             self._remove(self.alert_rows, alert.no)

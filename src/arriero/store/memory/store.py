@@ -41,6 +41,7 @@ from ...model.commands import AnyCommand, Submit
 from ...model.failures import read_task_failure
 from ...model.leases import LeaseRow
 from ...model.processes import FIRST, LeaderSurvey, ProcessRow, describe_epoch_refusal
+from ...model.progress import PublishedRow
 from ...model.schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
 from ...model.tokens import ANY_REACH, Reach, TokenRow
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
@@ -113,6 +114,10 @@ class MemoryReading(MemoryUpkeep):
     async def edits(self, task_no: int) -> list[EditRow]:
         return list(self.edit_rows.get(task_no, {}).values())
 
+    async def published(self, task_no: int) -> list[PublishedRow]:
+        rows = self.published_rows.get(task_no, {})
+        return [rows[ordinal] for ordinal in sorted(rows)]
+
     async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
         return list(self.late_answer_rows.get(task_no, {}).values())
 
@@ -167,8 +172,16 @@ class MemoryReading(MemoryUpkeep):
         return {state: states.count(state) for state in TaskState}
 
     async def load_statuses(self, queue: str, limit: int, within: Reach = ANY_REACH) -> list[StatusRow]:
-        found = (s for s in self.statuses.values() if s.queue == queue and self._is_within(s, within))
+        found = (
+            s for s in self.statuses.values() if s.queue == queue and self._is_within(s, within) and self._is_shown(s)
+        )
         return sorted(found, key=lambda s: (s.kind != "dropped", s.no))[:limit]
+
+    def _is_shown(self, status: StatusRow) -> bool:
+        if status.kind != "progress" or status.at <= self.now():
+            return True
+        task = self.tasks.get(status.task_no)
+        return task is not None and task.ended_at is not None
 
     def _is_within(self, status: StatusRow, within: Reach) -> bool:
         task = self.tasks.get(status.task_no)

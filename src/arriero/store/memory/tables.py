@@ -34,6 +34,7 @@ from ...model import (
 from ...model.agents import AgentLimitsRow, BreakerRow, BreakerState, RateRow, WaitingKeysRow
 from ...model.leases import LeaseRow
 from ...model.processes import FIRST, ProcessRow
+from ...model.progress import PublishedRow
 from ...model.schedules import ScheduleRow
 from ...model.tokens import TokenRow
 from ..quarantine import UNREADABLE, Quarantine
@@ -58,6 +59,7 @@ class MemoryTables:
         self.processes: dict[int, ProcessRow] = {}
         self.leases: dict[str, LeaseRow] = {}
         self.statuses: dict[int, StatusRow] = {}
+        self.published_rows: dict[int, dict[int, PublishedRow]] = defaultdict(dict)  # by task, ordinal
         self.alert_rows: dict[int, AlertRow] = {}
         self.convoys: dict[int, ConvoyRow] = {}
         self.tails: dict[int, TailRow] = {}
@@ -251,7 +253,26 @@ class MemoryTasks(MemoryTables, BreakerTable):
             self._put(self.alert_rows, alert.no, closed)
 
 
-class MemoryConvoys(MemoryTasks):
+class MemoryProgress(MemoryTasks):
+    """The latest values that tasks and steps have published."""
+
+    def select_published(self, task_no: int, ordinals: Sequence[int]) -> dict[int, PublishedRow]:
+        rows = self.published_rows.get(task_no, {})
+        return {ordinal: rows[ordinal] for ordinal in ordinals if ordinal in rows}
+
+    def put_published(self, row: PublishedRow) -> None:
+        self._put(self.published_rows[row.task_no], row.ordinal, row)
+
+    def replace_progress(self, status: StatusRow, visible_at: Instant | None) -> None:
+        ours = [s for s in self.statuses.values() if s.task_no == status.task_no and s.kind == "progress"]
+        seen = [] if visible_at is None else [s for s in ours if s.at <= visible_at]
+        for old in ours:
+            if old not in seen[-1:]:
+                self._remove(self.statuses, old.no)
+        self.add_status(status)
+
+
+class MemoryConvoys(MemoryProgress):
     """Convoys and their members."""
 
     def convoy(self, convoy_no: int) -> ConvoyRow:

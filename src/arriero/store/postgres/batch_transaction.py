@@ -23,6 +23,7 @@ from ...model.commands import (
     FreeTask,
     Operate,
     OperateConvoy,
+    PublishProgress,
     Recover,
     ReleaseAttempt,
     Report,
@@ -177,6 +178,7 @@ def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
                 | Recover(step_no=step_no)
                 | ExtendAttempt(step_no=step_no)
                 | SaveCheckpoint(step_no=step_no)
+                | PublishProgress(step_no=step_no)
                 | BeginTry(step_no=step_no)
                 | DeliverAttempt(step_no=step_no)
                 | ReleaseAttempt(step_no=step_no)

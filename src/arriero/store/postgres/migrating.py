@@ -56,7 +56,8 @@ FUNCTIONS_FROM = 3  # the first migration after which ``functions.sql`` is appli
 KINDS = ("TABLES", "SEQUENCES", "FUNCTIONS")
 # Rows that only a purge removes.
 _PURGED = (
-    "{schema}.history, {schema}.edit, {schema}.late_answer, {schema}.signal, {schema}.step, {schema}.convoy, {schema}.convoy_tail"
+    "{schema}.history, {schema}.edit, {schema}.late_answer, {schema}.signal, {schema}.published, {schema}.step,"
+    " {schema}.convoy, {schema}.convoy_tail"
 )
 _RUN = (
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};",

@@ -149,6 +149,18 @@ CREATE TABLE {schema}.signal (
 CREATE UNIQUE INDEX signal_id ON {schema}.signal (task_no, signal_id);
 CREATE INDEX signal_inbox ON {schema}.signal (task_no, number) WHERE step IS NULL;
 
+-- The latest value that a task (ordinal 0) or a step has published, for those who look at the task.
+CREATE TABLE {schema}.published (
+    task_no bigint NOT NULL REFERENCES {schema}.task ON DELETE CASCADE,
+    ordinal integer NOT NULL,
+    value text,                     -- JSON text; null: only a step has published
+    number bigint NOT NULL,         -- 1, 2, ... of the values that were written here
+    at bigint NOT NULL,             -- when it was published
+    fence bigint NOT NULL,          -- of the attempt that published it; 0: workflow code did
+    status_at bigint,               -- of ordinal 0: when the last status of kind progress may be read
+    PRIMARY KEY (task_no, ordinal)
+);
+
 CREATE TABLE {schema}.step (
     step_no bigint PRIMARY KEY,     -- task_no and ordinal in one number, so that a task's steps lie side by side
     task_no bigint NOT NULL,

@@ -29,6 +29,7 @@ from ..quarantine import R
 from ..readable import refuse_unreadable, without_body
 from ..rows import Row, as_stored
 from ..sql.agent_rows import BreakerTable, LimitTable
+from ..sql.progress_rows import ProgressTable, keep_visible
 from .columns import Write, as_json, insert_rows, step_as_is, task_as_is, update_rows
 from .context import StoreContext
 from .pipeline import PendingAnswer
@@ -51,7 +52,7 @@ INSERT_LATE_ANSWERS = insert_rows("late_answer", columns.LATE_ANSWER, suffix=" O
 INSERT_HISTORY = insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
-class PostgresWrittenRows(BreakerTable, LimitTable):
+class PostgresWrittenRows(BreakerTable, LimitTable, ProgressTable):
     """Rows that one transaction has read, and those that it writes at its end, many at the same time."""
 
     task_as_is = staticmethod(task_as_is)
@@ -150,6 +151,9 @@ class PostgresWrittenRows(BreakerTable, LimitTable):
 
     def add_status(self, status: StatusRow) -> None:
         self._statuses.append(as_stored(status))
+
+    def drop_unwritten_progress(self, task_no: int, visible_at: Instant | None) -> None:
+        self._statuses = keep_visible(self._statuses, task_no, visible_at)
 
     def add_alert(self, alert: AlertRow) -> None:
         self._alerts.append(alert)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ...core.changes import Rows
+from ...core.progress import PublishedRows
 from ...errors import UnreadableRow
 from ...model import (
     AlertRow,
@@ -48,7 +49,7 @@ class StatementAnswer(Protocol):
     def rowcount(self) -> int: ...
 
 
-class Table(Rows, Protocol):
+class Table(Rows, PublishedRows, Protocol):
     """Rows that a store finds and keeps inside its transaction."""
 
     def read_clock(self) -> Instant:

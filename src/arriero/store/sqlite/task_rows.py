@@ -29,6 +29,7 @@ from ..quarantine import Quarantine
 from ..readable import without_body
 from ..rows import as_stored
 from ..sql.agent_rows import BreakerTable, LimitTable
+from ..sql.progress_rows import ProgressTable, keep_visible
 from .columns import (
     Statement,
     in_statements,
@@ -96,7 +97,7 @@ class Executes(Protocol):
     def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor: ...
 
 
-class SqliteWrittenRows(BreakerTable, LimitTable):
+class SqliteWrittenRows(BreakerTable, LimitTable, ProgressTable):
     """Rows that one transaction of a connection writes at its end, many at the same time.
 
     What is asked by anything but a row's own number is asked of the file, once it has all that was to be written.
@@ -229,6 +230,9 @@ class SqliteWrittenRows(BreakerTable, LimitTable):
     def add_status(self, status: StatusRow) -> None:
         self._is_written = False
         self._statuses.append(as_stored(status))
+
+    def drop_unwritten_progress(self, task_no: int, visible_at: Instant | None) -> None:
+        self._statuses = keep_visible(self._statuses, task_no, visible_at)
 
     def add_alert(self, alert: AlertRow) -> None:
         self._run("insert_alert", parameters_of(alert))

@@ -39,3 +39,34 @@ BEGIN
     END LOOP;
 END
 $rights$;
+
+-- The latest value that a task (ordinal 0) or a step has published, for those who look at the task.
+CREATE TABLE {schema}.published (
+    task_no bigint NOT NULL REFERENCES {schema}.task ON DELETE CASCADE,
+    ordinal integer NOT NULL,
+    value text,                     -- JSON text; null: only a step has published
+    number bigint NOT NULL,         -- 1, 2, ... of the values that were written here
+    at bigint NOT NULL,             -- when it was published
+    fence bigint NOT NULL,          -- of the attempt that published it; 0: workflow code did
+    status_at bigint,               -- of ordinal 0: when the last status of kind progress may be read
+    PRIMARY KEY (task_no, ordinal)
+);
+
+-- Who may read the history, or add to it, may do so with what is published; who runs tasks also replaces it.
+DO $rights$
+DECLARE one record;
+BEGIN
+    FOR one IN SELECT given.grantee::regrole AS role, string_agg(given.privilege_type, ', ') AS rights,
+                      bool_or(given.privilege_type = 'INSERT') AS runs
+                 FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
+                WHERE c.oid = '{schema}.history'::regclass AND given.grantee NOT IN (0, c.relowner)
+                  AND given.privilege_type IN ('SELECT', 'INSERT', 'DELETE')
+                GROUP BY given.grantee
+    LOOP
+        EXECUTE format('GRANT %s ON {schema}.published TO %s', one.rights, one.role);
+        IF one.runs THEN
+            EXECUTE format('GRANT UPDATE ON {schema}.published TO %s', one.role);
+        END IF;
+    END LOOP;
+END
+$rights$;

@@ -1,8 +1,9 @@
--- select_statuses: the oldest statuses of a queue, its gap mark first.
--- Params: queue, limit; apps, workflows (arrays): only of tasks of these (null: any).
+-- select_statuses: the oldest statuses of a queue, its gap mark first. What is published may be shown a moment later.
+-- Params: queue, limit, now; apps, workflows (arrays): only of tasks of these (null: any).
 SELECT no, queue, status.task_no, coalesce(task_id, ''), coalesce(workflow, ''), number, status.incarnation, kind, at, data
   FROM {schema}.status AS status LEFT JOIN {schema}.task AS task ON task.task_no = status.task_no
  WHERE queue = %(queue)s
+   AND (kind <> 'progress' OR at <= %(now)s OR task.ended_at IS NOT NULL)
    AND (%(apps)s::text[] IS NULL OR task.app = ANY(%(apps)s))
    AND (%(workflows)s::text[] IS NULL OR task.workflow = ANY(%(workflows)s))
  ORDER BY kind <> 'dropped', no

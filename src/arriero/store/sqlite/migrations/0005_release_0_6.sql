@@ -27,3 +27,23 @@ BEGIN
     DELETE FROM arriero_late_answer WHERE task_no = OLD.task_no;
     DELETE FROM arriero_signal WHERE task_no = OLD.task_no;
 END;
+
+-- The latest value that a task (ordinal 0) or a step has published, for those who look at the task.
+CREATE TABLE arriero_published (
+    task_no INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,
+    value TEXT,                     -- JSON text; null: only a step has published
+    number INTEGER NOT NULL,        -- 1, 2, ... of the values that were written here
+    at INTEGER NOT NULL,            -- when it was published
+    fence INTEGER NOT NULL,         -- of the attempt that published it; 0: workflow code did
+    status_at INTEGER,              -- of ordinal 0: when the last status of kind progress may be read
+    PRIMARY KEY (task_no, ordinal)
+) WITHOUT ROWID;
+DROP TRIGGER arriero_task_removed;
+CREATE TRIGGER arriero_task_removed AFTER DELETE ON arriero_task
+BEGIN
+    DELETE FROM arriero_edit WHERE task_no = OLD.task_no;
+    DELETE FROM arriero_late_answer WHERE task_no = OLD.task_no;
+    DELETE FROM arriero_signal WHERE task_no = OLD.task_no;
+    DELETE FROM arriero_published WHERE task_no = OLD.task_no;
+END;

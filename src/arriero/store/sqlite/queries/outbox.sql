@@ -1,8 +1,9 @@
--- select_statuses: the oldest statuses of a queue, its gap mark first.
--- Params: queue, limit; apps, workflows (JSON arrays): only of tasks of these (null: any).
+-- select_statuses: the oldest statuses of a queue, its gap mark first. What is published may be shown a moment later.
+-- Params: queue, limit, now; apps, workflows (JSON arrays): only of tasks of these (null: any).
 SELECT no, queue, status.task_no, coalesce(task_id, ''), coalesce(workflow, ''), number, status.incarnation, kind, at, data
   FROM arriero_status AS status LEFT JOIN arriero_task AS task ON task.task_no = status.task_no
  WHERE queue = :queue
+   AND (kind <> 'progress' OR at <= :now OR task.ended_at IS NOT NULL)
    AND (:apps IS NULL OR task.app IN (SELECT value FROM json_each(:apps)))
    AND (:workflows IS NULL OR task.workflow IN (SELECT value FROM json_each(:workflows)))
  ORDER BY kind <> 'dropped', no
