@@ -382,6 +382,45 @@ async def test_an_extension_by_another_process_reaches_the_one_that_holds_the_at
         assert await within(task.result()) == "B-1"
 
 
+@pytest.mark.parametrize("by_another", [False, True])
+async def test_a_checkpoint_and_a_published_value_may_come_by_way_of_any_gateway(
+    machine: Machine, by_another: bool
+) -> None:
+    async with gateways(machine, ROLES, GATEWAY) as (gateway, other):
+        first, second = (other, gateway) if by_another else (gateway, other)
+        task = await gateway.submit()
+        request = await gateway.take_one()
+        for number, asked in enumerate((first, second, first)):
+            value = msgspec.Raw(str(number).encode())
+            await asked.agents.save_checkpoint("shipping", request.task, request.capability, value)
+            await asked.agents.publish("shipping", request.task, request.capability, value)
+        await second.agents.report("shipping", succeeded(request))
+        assert await within(task.result()) == "B-1"
+        step = (await task.view()).steps[0]
+        assert (step.checkpoint, step.published) == (2, 2)
+    await machine.check()
+
+
+@pytest.mark.parametrize("asked", ["save_checkpoint", "publish"])
+async def test_after_its_deadline_an_attempt_keeps_and_publishes_nothing(machine: Machine, asked: str) -> None:
+    agent = Agent("shipping")
+
+    @agent.step(remote=True, complete_within=0.3, supervision=Supervision(attempts=1))
+    def book(attempt: Attempt, parcel: str) -> Booking: ...  # type: ignore[empty-body]
+
+    app = machine_app(machine, agent)
+    async with app.running(roles=ROLES):
+        gateway = Gateway(app)
+        task = await gateway.submit()
+        request = await gateway.take_one()
+        assert await within(task.result()) == "expired expired no answer within its time (attempt 1) 1"
+        with pytest.raises(AgentRequestRefused) as refused:
+            await getattr(gateway.agents, asked)("shipping", request.task, request.capability, msgspec.Raw(b"1"))
+        assert refused.value.code in ("report-stale", "report-expired", "report-duplicate")
+        step = (await task.view()).steps[0]
+        assert (step.checkpoint, step.published) == (None, None)
+
+
 # --- going back, other processes, the end
 @pytest.mark.parametrize("by_another", [False, True])
 async def test_a_released_request_goes_to_the_next_program_and_its_capability_is_stale(

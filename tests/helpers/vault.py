@@ -324,6 +324,8 @@ class Vault:
         return [
             Ask(f"{requests}take", f"/v1/agents/{bank}/requests:take", {"limit": 1, "wait_seconds": 15}),
             Ask(f"{requests}extend", f"/v1/agents/{bank}/requests:extend", {**first, "seconds": 600}),
+            Ask(f"{requests}checkpoint", f"/v1/agents/{bank}/requests:checkpoint", {**first, "checkpoint": self.payload}),
+            Ask(f"{requests}publish", f"/v1/agents/{bank}/requests:publish", {**first, "value": self.payload}),
             Ask(f"{requests}report", f"/v1/agents/{bank}/requests:report", {**first, "status": "succeeded", "result": "x"}),
             Ask(f"{requests}report-batch", f"/v1/agents/{bank}/requests:report-batch", {"reports": [report]}),
             Ask(f"{requests}release", f"/v1/agents/{bank}/requests:release", third),

@@ -163,9 +163,93 @@ async def test_an_extension_and_a_release_over_http(machine: Machine) -> None:
         assert await within(task.result()) == 1
 
 
+async def test_a_checkpoint_over_http_is_in_the_request_of_the_next_attempt(machine: Machine) -> None:
+    async with serving(machine) as world:
+        task = await submit(world)
+        request = await take_one(world)
+        assert "checkpoint" not in request
+        for page in (1, 2):
+            answer = await post(world, "checkpoint", of(request, checkpoint={"page": page}))
+            assert (answer.status_code, answer.content) == (204, b"")
+        await post(world, "report", of(request, status="transient", message="busy", retry_after=0))
+        again = await take_one(world)
+        assert again["checkpoint"] == {"page": 2}
+        await refused(await post(world, "checkpoint", of(request, checkpoint=3)), 409, "report-stale")
+        await post(world, "report", of(again, status="succeeded", result=1))
+        await refused(await post(world, "checkpoint", of(again, checkpoint=3)), 409, "report-duplicate")
+        assert await within(task.result()) == 1
+        (step,) = (await task.view()).steps
+        assert step.checkpoint == {"page": 2}
+    await machine.check()
+
+
+async def test_published_values_over_http_are_shown_and_the_last_one_is_written_before_its_answer(
+    machine: Machine,
+) -> None:
+    async with serving(machine) as world:
+        task = await submit(world)
+        request = await take_one(world)
+        assert (await post(world, "publish", of(request, value="first"))).status_code == 204
+        answers = await asyncio.gather(*(post(world, "publish", of(request, value=number)) for number in range(5)))
+        assert [answer.status_code for answer in answers] == [204] * 5
+        (step,) = (await task.view()).steps
+        assert step.published in range(5)
+        (row,) = await world.app.session.store.published(1)
+        assert row.number == 2
+        await post(world, "report", of(request, status="succeeded", result=1))
+        await refused(await post(world, "publish", of(request, value="late")), 409, "report-duplicate")
+        assert await within(task.result()) == 1
+
+
+@pytest.mark.parametrize(("verb", "member"), [("checkpoint", "checkpoint"), ("publish", "value")])
+async def test_a_bad_value_to_keep_is_refused_and_changes_nothing(machine: Machine, verb: str, member: str) -> None:
+    async with serving(machine) as world:
+        task = await submit(world)
+        request = await take_one(world)
+        good = of(request, **{member: 1})
+        for body, status, code in (
+            (of(request), 400, "invalid-json"),
+            ({**good, "more": 1}, 400, "invalid-json"),
+            ({**good, "task": "another"}, 403, "capability-invalid"),
+            ({**good, "capability": "x"}, 403, "capability-invalid"),
+            ({**good, member: "x" * 3_000_000}, 413, "too-large"),
+        ):
+            await refused(await post(world, verb, body), status, code)
+        where = f"/v1/agents/bank/requests:{verb}"
+        as_json = {"content-type": "application/json"}
+        for content in (
+            b"{",
+            b'{"task":"t","capability":"c","' + member.encode() + b'":1,"' + member.encode() + b'":2}',
+        ):
+            answer = await world.http.post(where, content=content, headers=as_json)
+            assert answer.status_code in (400, 403)
+        deep = b'{"task":"t","capability":"c","' + member.encode() + b'":' + b"[" * 40_000 + b"]" * 40_000 + b"}"
+        answer = await world.http.post(where, content=deep, headers=as_json)
+        assert 400 <= answer.status_code < 500
+        (step,) = (await task.view()).steps
+        assert (step.checkpoint, step.published) == (None, None)
+
+
+async def test_a_published_value_over_10_kb_is_refused_with_its_size(machine: Machine) -> None:
+    async with serving(machine) as world:
+        await submit(world)
+        request = await take_one(world)
+        answer = await post(world, "publish", of(request, value="x" * 10_000))
+        assert answer.status_code == 422
+        assert "has 10,002 bytes as JSON; at most 10,000 are kept" in answer.json()["detail"]
+
+
 async def test_only_who_holds_the_scope_of_the_agent_may_ask(machine: Machine) -> None:
     async with serving(machine) as world:
-        for verb, body in (("take", {}), ("report", {}), ("report-batch", {}), ("extend", {}), ("release", {})):
+        for verb, body in (
+            ("take", {}),
+            ("report", {}),
+            ("report-batch", {}),
+            ("extend", {}),
+            ("release", {}),
+            ("checkpoint", {}),
+            ("publish", {}),
+        ):
             await refused(await post(world, verb, body, "plain"), 403, "forbidden")
             world.http.headers["Authorization"] = f"Bearer {TOKENS['submit']}"
             await refused(await post(world, verb, body), 403, "forbidden")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal, NoReturn
 
@@ -12,16 +12,18 @@ from msgspec.structs import replace
 from ..core.capabilities import Capability, read_capability, seal_capability
 from ..core.supervision import compute_complete_within, on_attempt_failed
 from ..core.transitions import report_verdict
+from ..declare.attempt import encode_published
 from ..declare.steps import Agent, Step
 from ..errors import AgentRequestRefused, AttemptOver, InvalidInput
+from ..events.base import payload_hash
 from ..model import NOT_SAID, Instant, StepKind, StepRow, later, seconds_between
 from ..model.answers import Answer, Applied, AttemptApplied, Refusal
-from ..model.commands import ExtendAttempt, ReleaseAttempt, Report
+from ..model.commands import ExtendAttempt, PublishProgress, ReleaseAttempt, Report, SaveCheckpoint
 from ..model.failures import StepFailure
 from ..model.instants import as_datetime
 from ..model.moves import GaveUp, Outcome, Reported, Succeeded
 from ..model.policies import check_seconds
-from ..payloads.codec import recordable_details, recordable_text, refuse_deep
+from ..payloads.codec import encode_untyped, recordable_details, recordable_text, refuse_deep
 from ..runtime.agent_host import AgentHost
 from ..runtime.agent_requests import RemoteRequest, build_request
 from ..runtime.call_monitor import EndedCall
@@ -37,6 +39,7 @@ from ..runtime.report_verdicts import (
     read_verdict,
 )
 from ..store.readable import refuse_unreadable
+from .remote_progress import RemoteProgress
 from .session import Session
 
 _REFUSALS = {
@@ -154,6 +157,30 @@ class StoredAttempt:
         answer, _ = await self._hosts.context.ask(command)
         return answer.complete_by if isinstance(answer, AttemptApplied) else read_verdict(answer)
 
+    async def save_checkpoint(self, text: str) -> str:
+        """Keep a value for the attempts after it. Returns: ``applied``, or the verdict for the program."""
+        return await self._change(
+            lambda fields: SaveCheckpoint(**fields, value=text, replaces=payload_hash(self.step.checkpoint))
+        )
+
+    async def publish(self, text: str) -> str:
+        """Publish a value. Returns: as above."""
+        return await self._change(lambda fields: PublishProgress(**fields, value=text, at=self._session.store.now()))
+
+    async def _change(self, build: Callable[[dict[str, Any]], SaveCheckpoint | PublishProgress]) -> str:
+        verdict = report_verdict(self.step, self._capability.fence, self._session.store.now())
+        if verdict != "applied":
+            return verdict
+        context = self._hosts.context
+        fields = {
+            "actor": context.actor,
+            "process_no": self.step.locked_by or context.process_no,  # as ``extend``
+            "step_no": self.step.step_no,
+            "fence": self._capability.fence,
+        }
+        answer, _ = await context.ask(build(fields))
+        return APPLIED if isinstance(answer, AttemptApplied) else read_verdict(answer)
+
     async def release(self) -> Answer:
         """Give the attempt back, unbegun. Returns the store's answer."""
         verdict = report_verdict(self.step, self._capability.fence, self._session.store.now())
@@ -220,6 +247,7 @@ class RemoteAgents:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.refusals: Counter[str] = Counter()
+        self._progress = RemoteProgress()
 
     # --- taking
     @asynccontextmanager
@@ -410,6 +438,33 @@ class RemoteAgents:
         renewed = seal_capability(replace(found, complete_by=complete_by), await self._read_secret())
         remaining = max(complete_by - store.now(), 0) // 1000
         return AttemptTerm(renewed, as_datetime(complete_by).isoformat(), remaining)
+
+    async def save_checkpoint(self, agent: str, task: str, capability: str, value: msgspec.Raw) -> None:
+        """Keep a value for the attempts after this one, which get it with their requests. It is committed when this returns.
+
+        Raises: AgentRequestRefused; InvalidInput - the value cannot be kept; StoreError.
+        """
+        text = encode_untyped(_decode(value, "the checkpoint"), "the checkpoint")
+        found, hosts = await self._admit(agent, task, capability), self._get_hosts()
+        stored = await self._find_in_store(hosts, agent, found)
+        self._raise_if_refused(await stored.save_checkpoint(text), came_first=True)
+        remote_attempt = hosts.remote.find(found.identity)
+        if remote_attempt is not None:
+            remote_attempt.time.checkpoint = text
+
+    async def publish(self, agent: str, task: str, capability: str, value: msgspec.Raw) -> None:
+        """Publish how far the step is. This value, or a later one, is committed when this returns: after a second at most.
+
+        Raises: as ``save_checkpoint``.
+        """
+        text = encode_published(_decode(value, "the value"), "the value")
+        found, hosts = await self._admit(agent, task, capability), self._get_hosts()
+
+        async def write(latest: str) -> str:
+            return await (await self._find_in_store(hosts, agent, found)).publish(latest)
+
+        values = self._progress.find(found.identity, self._session.ports.clock)
+        self._raise_if_refused(await values.publish(text, write), came_first=True)
 
     async def release(self, agent: str, task: str, capability: str) -> None:
         """Give a request back that the program has definitely not begun: it costs no attempt, and the next program gets it.

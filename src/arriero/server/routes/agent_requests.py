@@ -100,6 +100,22 @@ class ReleaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capability: str
 
 
+class CheckpointBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value that later attempts of the step get with their requests."""
+
+    task: str
+    capability: str
+    checkpoint: msgspec.Raw
+
+
+class PublishBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value that shows how far the attempt is, up to 10 kB."""
+
+    task: str
+    capability: str
+    value: msgspec.Raw
+
+
 @contextmanager
 def _translating_refusals() -> Iterator[None]:
     """Context in which what RemoteAgents refuses becomes a problem."""
@@ -322,3 +338,36 @@ async def release_request(call: Call, agent: AgentName) -> None:
     body = call.read(ReleaseBody)
     with _translating_refusals():
         await _get_agents(call).release(agent, body.task, body.capability)
+
+
+@agent_requests.operation(
+    "POST",
+    "/v1/agents/{agent}/requests:checkpoint",
+    AGENT,
+    summary="Keep a value for the later attempts of a step. The answer comes after the commit.",
+    body=CheckpointBody,
+    status=204,
+    problems=(*_choose(*_OF_ATTEMPT), UNREADABLE),
+    examples={"the third page": {**_OF_TASK, "checkpoint": {"page": 3}}},
+)
+async def checkpoint_request(call: Call, agent: AgentName) -> None:
+    body = call.read(CheckpointBody)
+    with _translating_refusals():
+        await _get_agents(call).save_checkpoint(agent, body.task, body.capability, body.checkpoint)
+
+
+@agent_requests.operation(
+    "POST",
+    "/v1/agents/{agent}/requests:publish",
+    AGENT,
+    summary="Publish how far an attempt is. Values are merged, and the answer comes after the commit: after a second at most.",
+    body=PublishBody,
+    body_max=100_000,
+    status=204,
+    problems=(*_choose(*_OF_ATTEMPT), UNREADABLE),
+    examples={"the third page": {**_OF_TASK, "value": {"page": 3}}},
+)
+async def publish_request(call: Call, agent: AgentName) -> None:
+    body = call.read(PublishBody)
+    with _translating_refusals():
+        await _get_agents(call).publish(agent, body.task, body.capability, body.value)
