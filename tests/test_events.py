@@ -17,6 +17,7 @@ from arriero.events import (
     EventOfConvoy,
     EventOfPeople,
     EventOfSchedule,
+    EventOfSignal,
     EventOfStep,
     EventOfStore,
     EventOfTask,
@@ -39,6 +40,7 @@ CLOSED = {
     "audit/fold_convoys.py": {"fold_turn_event"},
     "audit/fold_people.py": {"fold_people_event"},
     "audit/fold_store.py": {"fold"},
+    "audit/fold_signals.py": {"fold_signal_event"},
     "audit/fold_steps.py": {"fold_step_event"},
     "audit/fold_task.py": {"fold_task_event"},
     "audit/fold_turns.py": {"fold_key_event", "fold_turn_of_key"},
@@ -64,7 +66,9 @@ def test_a_history_of_release_0_4_is_written_again_with_the_same_bytes() -> None
 def test_every_event_in_the_history_of_a_task_has_a_sentence_of_its_own() -> None:
     silent = [
         kind
-        for kind in get_args(EventOfTask | EventOfPeople | EventOfStep | EventOfTurn | EventOfBreaker | EventOfSchedule)
+        for kind in get_args(
+            EventOfTask | EventOfPeople | EventOfStep | EventOfTurn | EventOfBreaker | EventOfSchedule | EventOfSignal
+        )
         if kind.describe is HistoryEvent.describe
     ]
     assert silent == []

@@ -8,6 +8,7 @@ from .client.convoy import Convoy, ConvoyOutcome, ConvoyView
 from .client.external_transaction import connect, transaction
 from .client.ledger import Entry, Ledger
 from .client.replies import Status
+from .client.signals import SignalReceipt
 from .client.task import Task
 from .client.task_verbs import Acted
 from .client.task_view import FailureView, StepView, TaskView
@@ -27,6 +28,7 @@ from .declare.context import (
 )
 from .declare.limits import Concurrent, Rate
 from .declare.resources import Resource
+from .declare.signals import SentValue, Signal
 from .declare.steps import (
     Agent,
     AsyncStep,
@@ -63,6 +65,8 @@ from .errors import (
     Permanent,
     SchemaOutdated,
     SequenceUsed,
+    SignalRefused,
+    SignalTimeout,
     StepError,
     StepFailed,
     StoreError,
@@ -166,7 +170,12 @@ __all__ = [
     "Resource",
     "Retry",
     "SchemaOutdated",
+    "SentValue",
     "SequenceUsed",
+    "Signal",
+    "SignalReceipt",
+    "SignalRefused",
+    "SignalTimeout",
     "Status",
     "Step",
     "StepCall",

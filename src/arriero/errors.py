@@ -13,6 +13,7 @@ ArrieroError
 │   ├── TaskExists         another operation is known under this id
 │   │   └── SequenceUsed   another operation has this number in the convoy
 │   ├── TooManyOpenTasks   a token of the HTTP API has as many open tasks as it may have
+│   ├── SignalRefused      the task receives no such signal any longer, or has no room for it
 │   ├── UnknownDefinition  the App has no workflow or step of this name
 │   ├── UnknownName        the store has no convoy, ledger, schedule, Agent or lease of this name
 │   ├── UnknownTask        no task has this id
@@ -32,6 +33,7 @@ ArrieroError
 │   ├── InDoubt            it may have happened
 │   ├── Transient          definitely did not happen; try again
 │   └── Permanent          definitely did not happen and never will
+│       └── SignalTimeout  seen by workflow code: what it waits for did not come in time
 ├── AttemptOver            raised in steps: the attempt's time is over
 ├── StepFailed             seen by workflow code; ``cause`` says which kind
 └── IllegalTransition      our bug: the table has no such move
@@ -194,6 +196,21 @@ class VerbRefused(InvalidInput):
         self.allowed: tuple[str, ...] = tuple(allowed)
 
 
+class SignalRefused(InvalidInput):
+    """The task receives no such signal any longer, or has no room for it.
+
+    Args:
+        because: ``ended``, ``undone``, ``another_app``, ``another_value``, ``not_waiting``, ``answered``, ``late``,
+            ``inbox_full`` or ``too_many``.
+    """
+
+    def __init__(self, message: str, *, task_id: str, because: str, state: str = "") -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        self.because = because
+        self.state = state
+
+
 class ApprovalNeeded(VerbRefused):
     """Other operators must ask for the same verb before it is carried out. The approval of who asked is kept."""
 
@@ -300,6 +317,10 @@ def parse_retry_after(retry_after: float | timedelta | None) -> float | None:
 
 class Permanent(StepError):
     """This try definitely did not happen, and none ever will."""
+
+
+class SignalTimeout(Permanent, TimeoutError):
+    """Seen by workflow code: what it waits for did not come in time. If it leaves the code, the task is undone."""
 
 
 class InDoubt(StepError):

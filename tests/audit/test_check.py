@@ -695,6 +695,39 @@ def the_doubt_about_a_withdrawn_step_is_forgotten(story: Story) -> None:
     assert story.event("patient", "step.withdrawn")["in_doubt"] is False
 
 
+@violates("I79")
+def a_signal_is_taken_twice(story: Story) -> None:
+    taken = story.event("waiting", "signal.taken", signal=1)
+    story.event("waiting", "signal.taken", signal=3).update(signal=1, step=taken["step"])
+    story.remove("waiting", "signal.answered")
+
+
+@violates("I79")
+def a_wait_takes_a_signal_that_nobody_sent(story: Story) -> None:
+    story.event("waiting", "signal.taken", signal=1)["signal"] = 9
+
+
+@violates("I79")
+def a_wait_takes_a_signal_of_another_name(story: Story) -> None:
+    story.event("waiting", "signal.sent", number=1)["name"] = "signal:other"
+
+
+@violates("I79")
+def a_signal_is_kept_twice_under_its_id(story: Story) -> None:
+    story.event("waiting", "signal.sent", number=2)["signal_id"] = "early"
+
+
+@violates("I79")
+def a_signal_is_taken_before_an_earlier_one_of_its_name(story: Story) -> None:
+    story.remove("waiting", "signal.set_aside")
+    story.event("waiting", "signal.taken", signal=1)["signal"] = 2
+
+
+@violates("I79")
+def a_request_is_answered_that_was_not_taken(story: Story) -> None:
+    story.event("waiting", "signal.answered")["signal"] = 1
+
+
 @violates("I78")
 def a_process_that_is_lost_takes_the_attempt_from_its_program(story: Story) -> None:
     story.event("delivered", "attempt.revoked").update(type="step.lost", lost_count=1)

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from arriero import Agent, Attempt, Retry, Supervision, Undo
 from arriero.core.call_policy import resolve_call_policy
+from arriero.core.code_end import Raised, Returned
 from arriero.core.drive import build_new_step, decide_put_down, on_code_ended
-from arriero.core.replay import Raised, RequestedStep, Returned
+from arriero.core.replay import RequestedStep
 from arriero.core.task_run import build_no_code_failure
 from arriero.core.undo import build_idempotency_key
 from arriero.model import Instant, StepKind, StepRow, StepState, later

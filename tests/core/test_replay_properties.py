@@ -19,7 +19,8 @@ from hypothesis.errors import NoSuchExample
 
 import arriero
 from arriero import Agent, StepFailed, workflow
-from arriero.core.replay import Execution, Raised, RequestedStep, Returned, identify_step, replay
+from arriero.core.code_end import Raised, Returned
+from arriero.core.replay import Execution, RequestedStep, identify_step, replay
 from arriero.core.task_run import find_new_results
 from arriero.model import Loaded, StepKind, StepRow, StepState, later
 from arriero.model.failures import TaskFailure

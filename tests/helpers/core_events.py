@@ -5,10 +5,19 @@ from typing import Any, get_args
 
 import msgspec
 
-from arriero.events import Event, EventOfPeople, EventOfStep, EventOfTask, EventOfTurn, encode_events, list_event_types
+from arriero.events import (
+    Event,
+    EventOfPeople,
+    EventOfSignal,
+    EventOfStep,
+    EventOfTask,
+    EventOfTurn,
+    encode_events,
+    list_event_types,
+)
 from arriero.events.base import Hash
 
-OF_TASKS = list_event_types(EventOfTask | EventOfStep | EventOfPeople)
+OF_TASKS = list_event_types(EventOfTask | EventOfStep | EventOfPeople | EventOfSignal)
 OF_TASK_STREAMS = OF_TASKS | list_event_types(EventOfTurn)  # all that stands in the history of a task
 _CLASSES = {kind.__struct_config__.tag: kind for kind in get_args(Event)}
 _FILLERS: dict[Any, Any] = {str: "", bool: False, Hash: ""}

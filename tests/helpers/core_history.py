@@ -37,6 +37,7 @@ from arriero.model.commands import (
     ReleaseAttempt,
     Report,
     SaveCheckpoint,
+    SendSignal,
     Submit,
     Take,
     TripBreaker,
@@ -58,6 +59,7 @@ from arriero.model.moves import (
     PutDown,
     Reported,
     RetryAsked,
+    Signalled,
     Succeeded,
 )
 from arriero.model.policies import Breaker, Retry, StepPolicy, Supervision, TaskPolicy
@@ -182,7 +184,12 @@ class Town:
         return self.number(task_id) << STEP_BITS | ordinal
 
     async def advance(
-        self, task_id: str, *delivered: tuple[int, Outcome | None], opened: tuple[NewStep, ...] = (), ending: Ending
+        self,
+        task_id: str,
+        *delivered: tuple[int, Outcome | None],
+        taken: tuple[Signalled, ...] = (),
+        opened: tuple[NewStep, ...] = (),
+        ending: Ending,
     ) -> None:
         """``delivered``: ordinals and outcomes; None: a timer."""
         task = self.task(task_id)
@@ -207,7 +214,7 @@ class Town:
                 fence=task.fence,
                 revision=task.revision,
                 state=task.state,
-                delivered=tuple(news),
+                delivered=(*news, *taken),
                 opened=keyed,
                 ending=ending,
             )
@@ -534,6 +541,25 @@ async def _limited(town: Town) -> None:
     await town.advance("metered", (1, Succeeded("1")), ending=Process('"ok"'))
 
 
+async def _signalled(town: Town) -> None:
+    """A signal before its wait, one whose value does not fit, and a request that is answered."""
+    sent: dict[str, Any] = {"actor": "signal", "value": "1", "sent_by": "ana"}
+    await town.submit("waiting")
+    await town.apply(SendSignal(**sent, task_no=town.number("waiting"), name="signal:paid", signal_id="early"))
+    await town.claim("waiting")
+    waits = [NewStep(kind=StepKind.TIMER, name=f"{of}", key="#1") for of in ("signal:paid", "request:address")]
+    await town.advance("waiting", opened=tuple(waits), ending=Keep())
+    await town.apply(SendSignal(**sent, task_no=town.number("waiting"), name="signal:paid", signal_id="odd"))
+    ask = SendSignal(**sent, task_no=town.number("waiting"), name="request:address", signal_id="ask", wants_reply=True)
+    await town.apply(ask)
+    first, second = town.step_no("waiting", 1), town.step_no("waiting", 2)
+    at = Instant(town.at)
+    taken = (Signalled(first, 2, at, "no"), Signalled(first, 1, at), Signalled(second, 3, at))
+    reply = NewStep(kind=StepKind.TIMER, name="reply:address", key="#1", arguments='{"value":1}', replies_to=3)
+    await town.advance("waiting", taken=taken, opened=(reply,), ending=Keep())
+    await town.advance("waiting", ending=Process('"ok"'))
+
+
 async def _scheduled(town: Town) -> None:
     """A schedule, and its runs to their ends."""
     await live_through_a_schedule(town.store, town.wait, town.term)
@@ -581,6 +607,7 @@ async def _everything() -> Town:
     await _limited(town)
     await _doubted(town)
     await _delivered(town)
+    await _signalled(town)
     await _scheduled(town)
     return town
 

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 from core_rows import NOW, step_row
 
-from arriero.core.replay import Execution, Raised, RequestedStep, Returned, build_step_exception, identify_step, replay
+from arriero.core.code_end import Raised, Returned
+from arriero.core.replay import Execution, RequestedStep, build_step_exception, identify_step, replay
 from arriero.declare.workflows import Workflow
 from arriero.model import StepKind, StepRow, StepState, later
 from arriero.model.failures import StepFailure, TaskFailure

@@ -12,6 +12,7 @@ from ..events import (
     EventOfConvoy,
     EventOfPeople,
     EventOfSchedule,
+    EventOfSignal,
     EventOfStep,
     EventOfStore,
     EventOfTask,
@@ -52,6 +53,7 @@ from .fold import UNREADABLE, TaskFold, Violation
 from .fold_agents import BreakerFold, LimitsFold, RedispatchFold
 from .fold_convoys import fold_turn_event
 from .fold_people import judge_app
+from .fold_signals import fold_signal_event
 from .fold_steps import fold_step_event
 from .fold_store import LedgerFold, ScheduleFold, TokenFold
 from .fold_stream import ConvoyStream, read_convoy_number
@@ -126,6 +128,7 @@ CHECKED: dict[str, str] = {
     "I76": "about each instant of a schedule is decided once, in order; one is passed over only where overlap or catch-up says so",
     "I77": "a verb that says who approved it was approved by each of them, for the same, since the verb before it",
     "I78": "a process that is lost takes no attempt from the program that holds it; only such an attempt is ended by an operator",
+    "I79": "a signal is kept once under its id, and taken once, in order, by an open wait of its name; a request is answered once",
 }
 
 
@@ -162,6 +165,8 @@ def _fold_event(task: TaskFold, event: Event | UnreadableEvent) -> bool:
             fold_people.fold_people_event(task, event)
         elif isinstance(event, EventOfTurn):
             fold_turn_event(task, event)
+        elif isinstance(event, EventOfSignal):
+            fold_signal_event(task, event)
         elif isinstance(event, UnreadableEvent):
             task.convict("I53", f"{event.type} cannot be read: {event.error}")
         else:
@@ -371,6 +376,8 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
     found = _list_differing_fields(f"task {task.task_id}", fold, task, fields)
     if fold.paused != (task.paused_at is not None):
         found.append(f"task {task.task_id}: its history says that it is {'' if fold.paused else 'not '}paused")
+    if (waiting := sum(signal.taken_by is None for signal in fold.signals.values())) != task.inbox:
+        found.append(f"task {task.task_id}: its inbox holds {task.inbox} signals, its history says {waiting} (I79)")
     if fold.holder != task.locked_by:
         found.append(f"task {task.task_id}: holder is {task.locked_by}, its history says {fold.holder}")
     if set(fold.steps) != {step.ordinal for step in loaded.steps}:

@@ -7,6 +7,7 @@ The single events are folded in ``fold_task``, ``fold_steps``, ``fold_people`` a
 import msgspec
 
 from ..errors import ArrieroError
+from ..events.signal import SignalSent
 from ..events.step import StepOpened, StepReopened
 from ..model import StepState, TaskState, Turn
 from ..model.policies import StepPolicy
@@ -57,6 +58,7 @@ class StepFold:
     def declare(self, event: StepOpened | StepReopened) -> None:
         """Take the step's declaration by today's code; a resubmission may bring another."""
         self.agent = event.agent
+        self.key = event.key
         self.pivot = event.pivot
         self.effect_free = event.effect_free
         self.undoable = event.undoable
@@ -68,6 +70,17 @@ class StepFold:
     def may_have_happened(self) -> bool:
         """Returns True if the step is in doubt or running."""
         return self.state is not StepState.COMPLETED and (self.in_doubt or self.state is StepState.RUNNING)
+
+
+class SignalFold:
+    """The fold of one signal's events. ``taken_by``: ordinal of the wait that took it, or ``SET_ASIDE``."""
+
+    def __init__(self, event: SignalSent) -> None:
+        self.name = event.name
+        self.signal_id = event.signal_id
+        self.is_request = event.is_request
+        self.taken_by: int | None = None
+        self.is_answered = False
 
 
 class TaskFold:
@@ -92,6 +105,7 @@ class TaskFold:
         self.undo_began = False
         self.plan: list[int] | None = None
         self.steps: dict[int, StepFold] = {}
+        self.signals: dict[int, SignalFold] = {}  # by number
         self.keys: dict[str, int] = {}
         self.reply_to: str | None = None
         self.app = ""

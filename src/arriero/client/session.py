@@ -18,8 +18,8 @@ from ..core.undo import list_open_compensations
 from ..declare.steps import Agent
 from ..errors import InvalidInput, OutcomeUnknown, StoreError
 from ..model import NOT_SAID, Loaded, TailRow, TaskRow, later
-from ..model.answers import Answer, Refusal, Submitted
-from ..model.commands import CommandOfPerson, Operate, OperateAgent, Submit
+from ..model.answers import Answer, Refusal, SignalKept, Submitted
+from ..model.commands import CommandOfPerson, Operate, OperateAgent, SendSignal, Submit
 from ..runtime import crash_points
 from ..runtime.admission_queue import refuse_later
 from ..runtime.code import Code
@@ -319,6 +319,24 @@ class Session:
         answers = await apply_patiently(self.store, commands, self.ports.clock) if commands else []
         self.hint()
         return answers
+
+    async def send(self, command: SendSignal) -> Answer:
+        """Commit a signal. With a Scheduler on this event loop it shares the commits of that process, which hears of it."""
+        opening = self.openings.find()
+        store, node = self.store, opening.node
+        session = None if node is None else node.session
+        if session is None:
+            (answer,) = await apply_patiently(store, [command], self.ports.clock)
+        else:
+            answer = await session.committer.ask(command)
+        if isinstance(answer, SignalKept):
+            self._note_signal(answer.task)
+        return answer
+
+    def _note_signal(self, task: TaskRow) -> None:
+        for opening in self.openings.list_here_and_elsewhere():
+            if (node := opening.node) is not None:
+                opening.run(node.note_news, task)
 
     def _require_persons(self, command: OperatorCommand) -> OperatorCommand:
         """Say in a task's verb how many operators must ask for it, by the settings."""

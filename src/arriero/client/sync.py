@@ -141,6 +141,7 @@ class SyncTask(_Mirror, Generic[R_co]):
     pause = _build_waiting_method(Task.pause)
     resume = _build_waiting_method(Task.resume)
     snooze = _build_waiting_method(Task.snooze)
+    send = _build_waiting_method(Task.send)
 
 
 class SyncTasks(_Mirror):

@@ -5,6 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from ..declare.signals import SentValue
 from ..errors import TaskCompensated, TaskHeld, UnknownTask
 from ..model import TaskState, Verb
 from ..model.failures import choose_public_text, read_task_failure
@@ -14,6 +15,7 @@ from ..store.contract import Ended
 from ..text.format import format_location
 from . import task_verbs
 from .session import Session
+from .signals import SignalReceipt, build_send, check_sent, send
 from .task_verbs import load_task, load_task_to_act, operate_task
 from .task_view import TaskView
 
@@ -101,6 +103,21 @@ class Task(Generic[R_co]):
         """
         loaded = await load_task(self._session, self.id)
         return await self._session.views.view(loaded, self._code)
+
+    async def send(self, value: SentValue[Any], *, signal_id: str | None = None, by: str = "") -> SignalReceipt:
+        """Send a signal: ``await task.send(approved(Approval(...)))``. It is kept, durably, when the call returns.
+
+        Args:
+            value: a signal with its value.
+            signal_id: sent again under the same id it changes nothing; None: a new one.
+            by: who sends it, for the history; empty: a program.
+        Raises: SignalRefused - the task has ended or is undone, or has no room for it; InvalidInput; UnknownTask;
+            StoreError - nobody knows whether it was kept: send it again under the same ``signal_id``.
+        """
+        sent = check_sent(value)
+        number = await self._find_number()
+        command = build_send(self._session, number, sent.signal.wait_name, sent.value, signal_id, by)
+        return await send(self._session, self.id, command)
 
     # --- verbs of an operator; which verb a state allows is in verb_rules
     async def resubmit(

@@ -22,6 +22,7 @@ from ..model import (
     EditRow,
     Instant,
     LateAnswerRow,
+    SignalRow,
     StatusKind,
     StatusRow,
     StepKind,
@@ -36,6 +37,7 @@ from ..model.answers import Dispatch, Refusal
 from ..model.failures import TaskFailure, choose_public_text
 from ..model.moves import Reported, Succeeded
 from ..model.progress import Published
+from ..model.signals import Inbox
 
 
 def build_report_event(step: StepRow, report: Reported, verdict: str) -> StepReport:
@@ -230,6 +232,14 @@ class Rows(BreakerRows, LimitRows, Protocol):
         """The events of a task's commits from an instant on that report operators' verbs, the newest first."""
         ...
 
+    def look_at_inbox(self, task_no: int, signal_id: str, name: str) -> Inbox:
+        """The signals of a task that this transaction has locked; see ``Inbox`` for the id and the name."""
+        ...
+
+    def signal(self, task_no: int, number: int) -> SignalRow | None:
+        """One signal of a task that this transaction has locked."""
+        ...
+
     def process_is_retired(self, process_no: int) -> bool: ...
     def term(self, lease: str) -> int: ...
 
@@ -284,6 +294,7 @@ class Change(msgspec.Struct):
     breakers: list[BreakerChange] = []
     trace_link: str | None = None  # that the convoy had before
     published: tuple[Published, ...] = ()
+    signals: Sequence[SignalRow] = ()  # new or changed
 
 
 class ConvoyChange(msgspec.Struct):

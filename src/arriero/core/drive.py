@@ -18,15 +18,29 @@ from msgspec.structs import replace
 from ..declare.step_options import NO_OPTIONS
 from ..declare.steps import Step, StepCall
 from ..errors import DefinitionError, InvalidInput
-from ..model import STEP_OPEN, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, later, seconds_between
+from ..model import (
+    STEP_OPEN,
+    Instant,
+    Loaded,
+    SignalRow,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskRow,
+    TaskState,
+    later,
+    seconds_between,
+)
 from ..model.agents import encode_limit_keys
 from ..model.failures import TaskFailure
-from ..model.moves import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Succeeded
+from ..model.moves import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Signalled, Succeeded
 from ..model.policies import encode_policy
+from ..model.signals import build_fired_result, is_wait, may_take
 from ..payloads import codec
 from ..system.traceback_capture import capture_traceback
 from .call_policy import resolve_call_policy, resolve_step_policy
-from .replay import Identity, Raised, RequestedStep, Returned, identify_step
+from .code_end import Identity, Raised, Returned
+from .replay import RequestedStep, identify_step
 from .routing import INTERCHANGEABLE, stay_with_agent
 from .supervision import (
     decode_step_policy,
@@ -105,7 +119,8 @@ def _compute_key(key: Callable[..., str], what: str, code: str, step: Step[Any, 
         raise KeyFunctionFailed(str(error), code) from error
 
 
-Came = Reported | Fired
+Came = Reported | Fired  # what comes in for a task
+Delivered = Came | Signalled  # what its code is given
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -129,7 +144,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     ``published``: what the code has published since the last write, as JSON text; None: nothing.
     """
 
-    delivered: tuple[Came, ...] = ()
+    delivered: tuple[Delivered, ...] = ()
     opened: tuple[NewStep, ...] = ()
     ending: Ending = Keep()
     published: str | None = None
@@ -180,16 +195,21 @@ def decide_next_move(run: TaskRun, delivered: tuple[Came, ...], now: Instant, ar
     return None if says_nothing and run.task.unseen_since is None else move
 
 
-def _decide_forward_move(run: TaskRun, delivered: tuple[Came, ...], now: Instant, around: Surroundings) -> Move:
-    for item in delivered:
+def _decide_forward_move(run: TaskRun, came: tuple[Came, ...], now: Instant, around: Surroundings) -> Move:
+    came = tuple(item for item in came if not _is_overtaken(run, item)) if run.signals else came
+    for item in came:
         _deliver(run, item)
+    delivered: tuple[Delivered, ...] = (*came, *_give_signals(run, now)) if run.signals else came
+    replies = tuple(build_reply(asked) for asked in run.take_replies())
     end = run.end()
+    if end is not None and replies:
+        return Move(delivered, replies)  # first what the code has said, then its end
     limit = run.task.complete_by
     if limit is not None and limit <= now and not isinstance(end, Raised):
         # A busy task moves on before the Supervisor's word arrives; so the one who drives it looks at the clock too.
         return Move(delivered) if delivered else Move(ending=on_limit_passed(run.loaded))
     if end is None:
-        opened = build_first_requests(run, around)
+        opened = replies + build_first_requests(run, around)
         if run.broken is None:
             if not opened or opened[-1].kind is not StepKind.TIMER:
                 return Move(delivered, opened)
@@ -207,7 +227,7 @@ def _deliver(run: TaskRun, item: Came) -> None:
     """Give the code one result, as its row will show it."""
     step = run.steps[item.step_no]
     if isinstance(item, Fired):
-        run.deliver(replace(step, state=StepState.COMPLETED, result="null"), item.delivered_at)
+        run.deliver(replace(step, state=StepState.COMPLETED, result=build_fired_result(step)), item.delivered_at)
     elif isinstance(item.outcome, Succeeded):
         run.deliver(replace(step, state=StepState.COMPLETED, result=item.outcome.result), item.delivered_at)
     elif not isinstance(item.outcome, RetryAsked):
@@ -215,7 +235,46 @@ def _deliver(run: TaskRun, item: Came) -> None:
         run.deliver(replace(step, state=StepState.FAILED, failure=failure), item.delivered_at)
 
 
-def _is_retry(item: Came) -> bool:
+def _is_overtaken(run: TaskRun, item: Came) -> bool:
+    """Returns True if the time of a wait is over, and a signal for it was sent before: that one counts."""
+    step = run.steps[item.step_no]
+    return isinstance(item, Fired) and is_wait(step) and any(may_take(step, signal) for signal in run.signals)
+
+
+def _give_signals(run: TaskRun, now: Instant) -> Iterable[Signalled]:
+    """Give the code what came for its waits, in the order of commits. What the code cannot read is set aside.
+
+    Only a wait whose row is recorded takes a signal, and only while the code waits for it: it may have cancelled the wait.
+    """
+    while (found := _find_signal(run)) is not None:
+        step, signal = found
+        run.signals.remove(signal)
+        unfit = run.find_unfit(step, signal.value)
+        if not unfit:
+            run.deliver(replace(step, state=StepState.COMPLETED, result=signal.value), now)
+        yield Signalled(step.step_no, signal.number, now, unfit)
+
+
+def _find_signal(run: TaskRun) -> tuple[StepRow, SignalRow] | None:
+    """Find the first signal that a wait of the code takes now, and the wait that was opened first."""
+    if run.execution is None or run.execution.end is not None or run.broken is not None:
+        return None
+    waits = [step for step in run.steps.values() if is_wait(step) and step.state is StepState.PENDING]
+    open_waits = sorted((s for s in waits if run.execution.is_waiting_for(s)), key=lambda s: s.ordinal)
+    for signal in run.signals:
+        for step in open_waits:
+            if may_take(step, signal):
+                return step, signal
+    return None
+
+
+def build_reply(asked: RequestedStep) -> NewStep:
+    """Build the row of a reply to a request."""
+    kind, name, key = asked.identity
+    return NewStep(kind=kind, name=name, key=key, arguments=asked.arguments, replies_to=asked.replies_to)
+
+
+def _is_retry(item: Delivered) -> bool:
     return isinstance(item, Reported) and isinstance(item.outcome, RetryAsked)
 
 
@@ -353,12 +412,14 @@ def list_due_timers(timers: Iterable[StepRow], now: Instant) -> list[Fired]:
 
 
 def _decide_after_timers(
-    run: TaskRun, delivered: tuple[Came, ...], opened: tuple[NewStep, ...], now: Instant, linger_seconds: float
+    run: TaskRun, delivered: tuple[Delivered, ...], opened: tuple[NewStep, ...], now: Instant, linger_seconds: float
 ) -> Keep | PutDown:
     """Decide whether a task that opens timers, and only sleeps from here on, is put down in the same commit."""
     if any(new.kind is not StepKind.TIMER for new in opened):
         return Keep()
     ended = {item.step_no for item in delivered}
+    if run.signals:
+        return Keep()  # what the new waits may take has come already
     waits = [new.fire_at for new in opened if new.fire_at is not None]
     for step in run.steps.values():
         if step.step_no in ended or step.state not in STEP_OPEN:
@@ -367,8 +428,9 @@ def _decide_after_timers(
             return Keep()
         if step.not_before:
             waits.append(step.not_before)
-    soonest = min(waits)
-    return PutDown(soonest) if seconds_between(now, soonest) > linger_seconds else Keep()
+    soonest = min(waits, default=None)
+    is_far = soonest is None or seconds_between(now, soonest) > linger_seconds
+    return PutDown(soonest) if is_far else Keep()
 
 
 def decide_put_down(steps: Iterable[StepRow], now: Instant, linger_seconds: float) -> PutDown | None:

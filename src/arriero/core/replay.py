@@ -8,7 +8,7 @@ import asyncio
 import random
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from datetime import datetime
 from functools import partial
@@ -16,49 +16,33 @@ from typing import Any
 
 import msgspec
 
+from ..declare.signals import Wait
 from ..declare.steps import StepCall
-from ..errors import ForbiddenInWorkflow, Permanent, StepFailed
+from ..errors import ForbiddenInWorkflow, StepFailed
 from ..model import Instant, StepKind, StepRow, StepState, later
 from ..model.failures import TaskFailure, read_step_failure
 from ..model.instants import as_datetime
-from ..payloads.codec import error_text, recordable_text, step_error_fields
+from ..model.signals import TIMER_NAME, name_reply
 from ..system.traceback_capture import capture_traceback
-from ..text.format import find_raising_frame
+from .code_end import Identity, Raised, Returned, build_bug_failure, judge_error
 from .replay_hints import suggest_source
 from .workflow_loop import WorkflowLoop
-
-Identity = tuple[StepKind, str, str]
-TIMER_NAME = "sleep"
-CAUSES_MAX = 100  # causes of causes that are looked at; they may go in a circle
-
 
 ASKED_SHOWN_MAX = 3  # of the steps that the code asks for in place of a recorded one
 
 
 class RequestedStep(msgspec.Struct, frozen=True):
-    """A step or timer the code asked for. ``call`` is None for a timer."""
+    """A step, timer, wait or reply the code asked for. ``call`` is that of a step, ``wait`` what a wait waits for.
+
+    ``replies_to``: of a reply, the number of the request.
+    """
 
     identity: Identity
     arguments: str
     call: Any
     fire_at: Instant | None = None
-
-
-class Returned(msgspec.Struct, frozen=True):
-    """The code returned this value."""
-
-    value: Any
-
-
-class Raised(msgspec.Struct, frozen=True):
-    """The code left by a failure. ``steps``: the failed steps it left by, more than one in an ExceptionGroup.
-
-    ``behind``: failed steps that a refusal of the workflow was raised from.
-    """
-
-    failure: TaskFailure
-    steps: tuple[Identity, ...] = ()
-    behind: tuple[Identity, ...] = ()
+    wait: Wait | None = None
+    replies_to: int | None = None
 
 
 class _Aside(msgspec.Struct, frozen=True):
@@ -166,7 +150,7 @@ class Execution:
             self._stop(Raised(TaskFailure("bug", str(error), code="spins")))
             return []
         except (KeyboardInterrupt, SystemExit) as error:
-            self._stop(Raised(_build_bug_failure(error)))
+            self._stop(Raised(build_bug_failure(error)))
             return []
         new, self._new = self._new, []
         assert self._main is not None
@@ -200,9 +184,9 @@ class Execution:
             return Raised(TaskFailure("bug", "workflow code cancelled itself", code="cancelled"))
         error = main.exception()
         if error is not None:
-            return _judge_error(error)
+            return judge_error(error)
         left = {call.step.name for call in self._unawaited.values()} | {
-            name for _, name, _ in (a.identity for a in just_asked)
+            one.identity[1] for one in just_asked if one.replies_to is None
         }
         if left:
             names = ", ".join(sorted(left))
@@ -243,6 +227,29 @@ class Execution:
         text = msgspec.json.encode({"seconds": seconds}).decode()
         return self._ask(RequestedStep(identity, text, None, later(self.now, seconds)))
 
+    def open_wait(self, wait: Wait) -> asyncio.Future[Any]:
+        """The code waits for a signal."""
+        self._occurrences[f"wait {wait.name}"] += 1
+        identity = (StepKind.TIMER, wait.name, f"#{self._occurrences[f'wait {wait.name}']}")
+        fire_at = None
+        if wait.within is not None:
+            self.looked_at_time = True
+            fire_at = later(self.now, wait.within)
+        return self._ask(RequestedStep(identity, wait.arguments, None, fire_at, wait))
+
+    def reply(self, name: str, signal: int, reply: str) -> None:
+        """The code replies to the request with that number. ``reply``: JSON text."""
+        self._occurrences[f"reply {name}"] += 1
+        identity = (StepKind.TIMER, name_reply(name), f"#{self._occurrences[f'reply {name}']}")
+        future = self._ask(RequestedStep(identity, reply, None, replies_to=signal))
+        future.cancel()  # nobody waits for it
+        self._waiting.pop(identity, None)
+
+    def is_waiting_for(self, step: StepRow) -> bool:
+        """Returns True if the code waits for just this row now."""
+        future = self._waiting.get(identify_step(step))
+        return future is not None and not future.done() and self.asks_for(step)
+
     def _ask(self, asked: RequestedStep) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         if self._is_closed:
@@ -269,60 +276,6 @@ class Execution:
     def uuid(self) -> uuid.UUID:
         """A random UUID (version 4) that is the same in every replay."""
         return uuid.UUID(int=self.random().getrandbits(128), version=4)
-
-
-def _build_bug_failure(error: BaseException, *, inside: BaseException | None = None) -> TaskFailure:
-    """Build the failure of a bug. ``inside``: the group that left the code; it has the line if the error was never raised."""
-    trace = capture_traceback(error)
-    if inside is not None and find_raising_frame(trace) is None:
-        trace = capture_traceback(inside)
-    return TaskFailure("bug", error_text(error), code="bug", trace=trace)
-
-
-def _judge_error(error: BaseException) -> Raised:
-    """Leave a failed step or a refusal to the policy; any other exception is a bug, and a bug undoes nothing."""
-    try:
-        return _judge_leaves(error, list(_list_leaves(error)))
-    except Exception:  # an exception of the user's that cannot even be looked at
-        return Raised(_build_bug_failure(error))
-
-
-def _judge_leaves(error: BaseException, leaves: list[BaseException]) -> Raised:
-    first = leaves[0] if leaves else error
-    if not leaves or not all(isinstance(leaf, StepFailed | Permanent) for leaf in leaves):
-        culprit = next((leaf for leaf in leaves if not isinstance(leaf, StepFailed | Permanent)), error)
-        return Raised(_build_bug_failure(culprit, inside=error))
-    identities = tuple(leaf.identity for leaf in leaves if hasattr(leaf, "identity"))
-    if isinstance(first, StepFailed):
-        reason = recordable_text(first.message or first.code or first.cause)
-        step, code = recordable_text(first.step), recordable_text(first.code)
-        trace, public = getattr(first, "trace", ()), recordable_text(first.public)
-        return Raised(TaskFailure("step", reason, step, code, trace=trace, public=public), identities)
-    assert isinstance(first, Permanent)
-    fields = step_error_fields(first)
-    behind = tuple(identity for leaf in leaves for identity in _find_raised_from(leaf))
-    trace = capture_traceback(first)
-    failure = TaskFailure("refused", fields.message, "", fields.code, trace=trace, public=fields.public)
-    return Raised(failure, identities, behind)
-
-
-def _find_raised_from(error: BaseException) -> Iterable[Identity]:
-    """List the failed steps that were being handled when the error was raised."""
-    for _ in range(CAUSES_MAX):
-        before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        if before is None:
-            return
-        if hasattr(before, "identity"):
-            yield before.identity
-        error = before
-
-
-def _list_leaves(error: BaseException) -> Iterable[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _list_leaves(inner)
-    else:
-        yield error
 
 
 def identify_step(step: StepRow) -> Identity:

@@ -29,6 +29,7 @@ class StepEvent(StrEnum):
     GAVE_UP = "gave_up"
     WITHDRAWN = "withdrawn"
     FIRED = "fired"  # a timer's time has come
+    SIGNALLED = "signalled"  # a wait has taken a signal
     REACHED = "reached"  # a planned compensation's turn has come
     PARKED = "parked"  # a compensation of a task that is held: it stays open for the person who repairs it
     SET_BACK = "set_back"  # a failure that a resubmission does again; its code has to ask for it again
@@ -61,6 +62,7 @@ STEP_MOVES: dict[tuple[StepState, StepEvent], StepState] = {
     (StepState.PENDING, StepEvent.GAVE_UP): StepState.FAILED,  # waited longer than wait_within
     (StepState.PENDING, StepEvent.WITHDRAWN): StepState.WITHDRAWN,
     (StepState.PENDING, StepEvent.FIRED): StepState.COMPLETED,
+    (StepState.PENDING, StepEvent.SIGNALLED): StepState.COMPLETED,
     (StepState.PENDING, StepEvent.PARKED): StepState.PLANNED,
     (StepState.RUNNING, StepEvent.SUCCEEDED): StepState.COMPLETED,
     (StepState.RUNNING, StepEvent.RETRY_ASKED): StepState.PENDING,

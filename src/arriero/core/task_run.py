@@ -13,13 +13,11 @@ from ..model.moves import Ending, Hold, Process
 from ..payloads.codec import error_text, recordable_text
 from ..system.traceback_capture import capture_traceback
 from .apps import may_run
+from .code_end import Identity, Raised, Returned
 from .replay import (
     Execution,
-    Identity,
-    Raised,
     Record,
     RequestedStep,
-    Returned,
     build_disagreement,
     build_step_exception,
     identify_step,
@@ -54,6 +52,12 @@ def find_new_results(task: TaskRow, steps: Mapping[int, StepRow], record: Loaded
     last = max(map(_number, steps.values()), default=0)
     unseen.sort(key=_number)
     return unseen if unseen and _number(unseen[0]) > last else None
+
+
+def has_only_new_signals(task: TaskRow, steps: Mapping[int, StepRow], record: Loaded) -> bool:
+    """Returns True if signals wait in a record whose steps are as the code knows them. The arguments are as above."""
+    is_same = _is_same_run(task, record.task) and len(record.life) == len(steps)
+    return is_same and bool(record.signals) and all(steps.get(step.step_no) == step for step in record.life)
 
 
 def _is_same_run(known: TaskRow, now: TaskRow) -> bool:
@@ -103,6 +107,7 @@ class TaskRun:
 
     def __init__(self, loaded: Loaded, code: RunnableCode | None) -> None:
         self.task: TaskRow = loaded.task
+        self.signals = list(loaded.signals)  # that no wait has taken, in the order of their commits
         self.arguments = loaded.arguments
         self.convoy = loaded.convoy
         self.steps: dict[int, StepRow] = {step.step_no: step for step in life_of(loaded.task, loaded.steps)}
@@ -123,7 +128,7 @@ class TaskRun:
     def loaded(self) -> Loaded:
         """The rows as last written or read."""
         steps = tuple(sorted(self.steps.values(), key=lambda step: step.ordinal))
-        return Loaded(self.task, self.arguments, steps, self.convoy)
+        return Loaded(self.task, self.arguments, steps, self.convoy, tuple(self.signals))
 
     @property
     def looked_at_time(self) -> bool:
@@ -154,6 +159,7 @@ class TaskRun:
             and execution.published is None
             and self.broken is None
             and not self.fresh
+            and not self.signals
             and task.state is TaskState.PROCESSING
             and task.complete_by is None
             and task.unseen_since is None
@@ -201,6 +207,8 @@ class TaskRun:
             return build_step_exception(step)
         if asked is None and self.execution is not None:
             asked = self.execution.asked.get(identify_step(step))
+        if asked is not None and asked.wait is not None:
+            return asked.wait.timed_out() if step.result is None else asked.wait.read(step.result)
         if asked is None or asked.call is None or step.result is None:
             return None
         return asked.call.step.signature.result(step.result)
@@ -246,6 +254,21 @@ class TaskRun:
                 return []
         return [asked for asked in fresh if self.earlier.is_to_be_opened(asked)]
 
+    def take_replies(self) -> list[RequestedStep]:
+        """Return the replies to requests since the last call that are not recorded."""
+        replies = [asked for asked in self.fresh if asked.replies_to is not None]
+        if replies:
+            self.fresh = [asked for asked in self.fresh if asked.replies_to is None]
+        return replies
+
+    def find_unfit(self, step: StepRow, value: str) -> str:
+        """Return why the code cannot read a signal's value; empty if it can."""
+        try:
+            self._read_result(replace(step, state=StepState.COMPLETED, result=value))
+        except InvalidInput as error:
+            return recordable_text(str(error))
+        return ""
+
     def end(self) -> Returned | Raised | None:
         """The end of the code: Returned (with ``output`` set) or Raised; None while it continues."""
         if self.broken is not None:
@@ -266,7 +289,7 @@ class TaskRun:
         """Take the rows of the task's start, in which the first requests of its code are recorded."""
         assert self.execution is not None
         assert loaded.task.started_at is not None
-        self.task, self.convoy = loaded.task, loaded.convoy
+        self.task, self.convoy, self.signals = loaded.task, loaded.convoy, list(loaded.signals)
         self.steps = {step.step_no: step for step in loaded.steps}
         self.execution.now = loaded.task.started_at
 
@@ -276,9 +299,11 @@ class TaskRun:
         if self.is_ahead_of_record or self.broken is not None or execution is None or execution.end is not None:
             return False
         unseen = find_new_results(self.task, self.steps, record)
+        if unseen is None and has_only_new_signals(self.task, self.steps, record):
+            unseen = []
         if unseen is None or (self.convoy and self.convoy.value) != (record.convoy and record.convoy.value):
             return False
-        self.task, self.convoy = record.task, record.convoy
+        self.task, self.convoy, self.signals = record.task, record.convoy, list(record.signals)
         self.steps = {step.step_no: step for step in record.life}
         for step in unseen:
             assert step.delivered_at is not None
@@ -326,7 +351,9 @@ def run_ahead(
     Returns: None for a task that has begun before, and for code that ends or breaks before its first step. None also for code
         that looks at the time before that step: the task starts at the time of the commit, which is not known yet.
     """
-    if behind is None or convoy is None or isinstance(ending, Hold):  # on a held task the key is blocked, as a rule
+    if (
+        behind is None or convoy is None or behind.task.inbox or isinstance(ending, Hold)
+    ):  # on a held task the key is blocked, as a rule
         return None
     code = codes.get(behind.task.workflow) if may_run(app, behind.task.app) else None
     if code is None or behind.task.state is not TaskState.PENDING or behind.task.opened_count:

@@ -29,7 +29,7 @@ from ..model import (
 from ..model.answers import Dispatch, Refusal
 from ..model.commands import Advance, AnyCommand, EndByLimit, FreeTask, Recover, Report, Submit
 from ..model.failures import TaskFailure, read_task_failure
-from ..model.moves import BeginUndo, Compensate, Fired, GaveUp, Keep, PlanUndo, Process, Reported
+from ..model.moves import BeginUndo, Compensate, Fired, GaveUp, Keep, PlanUndo, Process, Reported, Signalled
 from ..model.progress import Published
 from .breaker_book import BreakerBook, begin_attempt
 from .changes import (
@@ -48,6 +48,7 @@ from .convoys import settle_convoy
 from .limits import LimitBook, hash_keys
 from .placement import Spot, place_task
 from .routing import may_move
+from .signals import answer_request, take_signal
 from .speculative_start import claim
 from .starts import find_request_start
 from .states import StepEvent, advance_step
@@ -226,6 +227,11 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
                 return Refused(Refusal("moved_on", f"timer {step.ordinal} of task {task.task_id} is not due"))
             writer.fire(step, item.delivered_at)
             continue
+        if isinstance(item, Signalled):
+            assert step is not None
+            if (refusal := take_signal(writer, step, item)) is not None:
+                return Refused(refusal)
+            continue
         verdict = report_verdict(step, item.fence, now)
         if verdict != "applied":
             return _refused_report(step, item, verdict)
@@ -245,7 +251,10 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
         writer.hold(TaskFailure("bug", reason, code="too_many_steps"))
     else:
         for new in command.opened:
-            writer.open(new)
+            if new.replies_to is None:
+                writer.open(new)
+            elif (refusal := answer_request(writer, new)) is not None:
+                return Refused(refusal)
         if isinstance(command.ending, Process | PlanUndo | Compensate) and writer.task.open_count > 0:
             return Refused(Refusal("moved_on", f"task {task.task_id} has open steps"))
         if not isinstance(command.ending, Keep):

@@ -1,9 +1,10 @@
 """Judges an operator's verb on a task without carrying it out."""
 
-from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, StepRow, TailRow, TaskRow
+from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, SignalRow, StepRow, TailRow, TaskRow
 from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Refusal
 from ..model.commands import Operate
+from ..model.signals import Inbox
 
 
 class _LoadedRows:
@@ -38,6 +39,12 @@ class _LoadedRows:
 
     def limits(self, agent: str) -> tuple[AgentLimitsRow, ...]:
         return ()
+
+    def look_at_inbox(self, task_no: int, signal_id: str, name: str) -> Inbox:
+        return Inbox(0, 0, 0, 0)
+
+    def signal(self, task_no: int, number: int) -> SignalRow | None:
+        return None
 
     def process_is_retired(self, process_no: int) -> bool:
         return False

@@ -30,6 +30,7 @@ from ..model import (
     AlertRow,
     EditRow,
     Instant,
+    SignalRow,
     StatusKind,
     StatusRow,
     StepKind,
@@ -58,6 +59,7 @@ from ..model.moves import (
     RetryAsked,
     Succeeded,
 )
+from ..model.signals import build_fired_result
 from . import changes
 from .alert_rows import build_task_alert
 from .breaker_book import BreakerBook, begin_attempt, note_charged
@@ -88,6 +90,7 @@ class Writer:
         self.rewrites = False
         self.convoy: ConvoyChange | None = None
         self.edit: EditRow | None = None
+        self.signals: list[SignalRow] = []  # new or changed
         self.trace_link: str | None = None  # that the convoy had before
         self._may_probe = may_probe
         self._breakers: BreakerBook | None = None  # most commands concern none
@@ -115,6 +118,7 @@ class Writer:
             self.edit,
             breakers=[] if self._breakers is None else list(self._breakers.changes.values()),
             trace_link=self.trace_link,
+            signals=self.signals,
         )
 
     def step(self, step_no: int) -> StepRow | None:
@@ -197,10 +201,9 @@ class Writer:
         return ended
 
     def _retry(self, step: StepRow, outcome: RetryAsked, fence: int) -> None:
-        count = step.failure_count
+        count = step.failure_count + outcome.is_charged
         if outcome.is_charged:
             self.set(failure_count=self.task.failure_count + 1)
-            count += 1
         failure = msgspec.json.encode(outcome.failure)
         fields: dict[str, Any] = {
             "fence": fence,
@@ -255,15 +258,9 @@ class Writer:
 
     def fire(self, step: StepRow, at: Instant) -> None:
         """Fire a timer; that is a result too."""
-        number = self.task.result_count + 1
-        fired = replace(
-            step,
-            state=advance_step(step.state, StepEvent.FIRED),
-            result="null",
-            result_number=number,
-            delivered_at=at,
-            finished_at=self.now,
-        )
+        number, state = self.task.result_count + 1, advance_step(step.state, StepEvent.FIRED)
+        result = build_fired_result(step)
+        fired = replace(step, state=state, result=result, result_number=number, delivered_at=at, finished_at=self.now)
         self.put(fired)
         self.set(result_count=number)
         self.events.append(TimerFired(step.ordinal, number))
@@ -407,8 +404,8 @@ class Writer:
             unseen_since=None,
             paused_at=None,
         )
-        told = msgspec.UNSET if text is None else msgspec.Raw(text)
-        self.events.append(TaskTerminal(state, self.task.fence, payload_hash(output), told))
+        failed = msgspec.UNSET if text is None else msgspec.Raw(text)
+        self.events.append(TaskTerminal(state, self.task.fence, payload_hash(output), failed))
         if state is TaskState.HELD:
             assert failure is not None
             self.open_alert(failure)

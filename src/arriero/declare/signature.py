@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from ..payloads.round_trip import Check, build_check, check_unannotated
 from ..text.format import format_count
 from .attempt import Attempt, Undo
 
+T = TypeVar("T")
 _ABSENT = msgspec.UNSET
 EXAMPLE_MAX = 200  # characters of an example in an error
 _NAMED = re.compile(r"(?:\w+\.)*(?:Attempt|Undo)(?:\[.*\])?")  # of a type that cannot be imported where it stands
@@ -264,6 +265,34 @@ class Signature:
         if self._check_result is not None:
             codec.refuse_difference(what, self._check_result, value, back)
         return text
+
+
+class ValueType(Generic[T]):
+    """The type of a value that is recorded as JSON text.
+
+    Args:
+        of: the type. ``what``: names the value in errors, for example ``signal approved``.
+    Raises: DefinitionError - the type cannot be written and read back.
+    """
+
+    def __init__(self, of: type[T], what: str) -> None:
+        self.of = of
+        self._what = what
+        self._decode: Callable[[str], T] = codec.decoder(of, what)
+        if (why := find_unwritable(of)) is not None:
+            raise DefinitionError(f"{what}: {why}")
+        self._check = build_check(of)
+        self._needs_sorting = may_hold_unsortable_set(of)
+
+    def encode(self, value: T) -> str:
+        """The value as JSON text, proved to fit the type. Raises InvalidInput."""
+        text = codec.encode(value, self._what, may_hold_unsortable_set=self._needs_sorting)
+        codec.refuse_difference(self._what, self._check, value, self._decode(text))
+        return text
+
+    def read(self, text: str) -> T:
+        """The value of a JSON text. Raises InvalidInput - it does not fit the type."""
+        return self._decode(text)
 
 
 # --- the first parameter, which arriero may give

@@ -13,6 +13,7 @@ import msgspec
 from ..model import HistoryRow
 from .base import UNREADABLE_EVENT, HistoryEvent, HistoryNames, UnreadableEvent, describe_event
 from .convoy import EventOfConvoy, EventOfTurn
+from .signal import EventOfSignal
 from .step import EventOfStep
 from .store import Erased, EventOfBreaker, EventOfSchedule, EventOfStore
 from .task import EventOfPeople, EventOfTask
@@ -26,6 +27,7 @@ __all__ = [
     "EventOfConvoy",
     "EventOfPeople",
     "EventOfSchedule",
+    "EventOfSignal",
     "EventOfStep",
     "EventOfStore",
     "EventOfTask",
@@ -50,6 +52,7 @@ Event = (
     | EventOfStore
     | EventOfBreaker
     | EventOfSchedule
+    | EventOfSignal
 )
 
 _encode = msgspec.json.Encoder().encode

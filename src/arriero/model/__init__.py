@@ -184,6 +184,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     from_ledger: int | None = None  # number of the ledger that it came with; it stays
     submitter: str | None = None  # id of the token that submitted it, if that has a cap on open tasks; it stays
     snoozed_until: Instant | None = None  # nothing new of it begins before: so an operator wants it
+    inbox: int = 0  # signals that no wait of its code has taken
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -325,6 +326,30 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         return self.canary == FAILED_IN_OUTAGE
 
 
+class SignalRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One signal to a task. Kept until the task is purged.
+
+    Args:
+        number: 1, 2, ... in the order of commits.
+        name: of the waits that may take it, see ``model.signals.name_wait``; for one wait alone, see ``address_wait`` there.
+        signal_id: given by the sender; sent again it changes nothing.
+        step: ordinal of the wait that took it; None: it is in the inbox; ``SET_ASIDE``.
+        reply: of a request, JSON text of a ``model.signals.Reply``; None: there is none yet.
+    """
+
+    task_no: int
+    number: int
+    name: str
+    signal_id: str
+    value: str
+    sent_by: str
+    sent_at: Instant
+    step: int | None = None
+    wants_reply: bool = False
+    reply: str | None = None
+    replied_at: Instant | None = None
+
+
 class Loaded(msgspec.Struct, frozen=True, gc=False):
     """A task with all that is recorded of it; steps in the order they were opened."""
 
@@ -332,6 +357,7 @@ class Loaded(msgspec.Struct, frozen=True, gc=False):
     arguments: str
     steps: tuple[StepRow, ...]
     convoy: ConvoyRow | None = None
+    signals: tuple[SignalRow, ...] = ()  # that no wait of its code has taken, in the order of their commits
 
     @property
     def life(self) -> tuple[StepRow, ...]:
@@ -345,7 +371,7 @@ class Loaded(msgspec.Struct, frozen=True, gc=False):
     def as_begun(self, at: Instant, convoy: ConvoyRow | None) -> "Loaded":
         """The task as it will be when it begins: ``at``, with this state of its key."""
         task = msgspec.structs.replace(self.task, state=TaskState.PROCESSING, started_at=at)
-        return Loaded(task, self.arguments, self.steps, convoy)
+        return Loaded(task, self.arguments, self.steps, convoy, self.signals)
 
 
 def life_of(task: TaskRow, steps: tuple[StepRow, ...]) -> tuple[StepRow, ...]:

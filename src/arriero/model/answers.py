@@ -121,4 +121,26 @@ class BreakerApplied(msgspec.Struct, frozen=True, gc=False):
     breaker: BreakerRow
 
 
-Answer = Refusal | Submitted | Claimed | Taken | Applied | AttemptApplied | TryDelayed | ConvoyApplied | BreakerApplied
+class SignalKept(msgspec.Struct, frozen=True, gc=False):
+    """The signal stands there under its ``signal_id``; ``created`` is False when it stood there before.
+
+    ``task`` as it now is: the process that drives it, or any other one if it is free, has news of it.
+    """
+
+    number: int
+    created: bool
+    task: TaskRow
+
+
+Answer = (
+    Refusal
+    | Submitted
+    | Claimed
+    | Taken
+    | Applied
+    | AttemptApplied
+    | TryDelayed
+    | ConvoyApplied
+    | BreakerApplied
+    | SignalKept
+)

@@ -8,7 +8,7 @@ import msgspec
 from . import ConvoyOverrides, ConvoyVerb, Instant, TaskState, Verb
 from .agents import AgentVerb
 from .failures import TaskFailure
-from .moves import BeginUndo, Ending, Fired, Hold, Keep, NewStep, Outcome, Reported
+from .moves import BeginUndo, Ending, Fired, Hold, Keep, NewStep, Outcome, Reported, Signalled
 
 
 class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -126,7 +126,7 @@ class Advance(Command, frozen=True, gc=False, kw_only=True):
     fence: int
     revision: int
     state: TaskState
-    delivered: tuple[Reported | Fired, ...] = ()
+    delivered: tuple[Reported | Fired | Signalled, ...] = ()
     opened: tuple[NewStep, ...] = ()
     ending: Ending = Keep()
     convoy_no: int | None = None
@@ -273,6 +273,25 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
     approved_since: Instant = Instant(0)
 
 
+class SendSignal(Command, frozen=True, gc=False, kw_only=True):
+    """Someone sends a signal to a task. Guard: the task goes forward or is held, and has room for it.
+
+    Args:
+        name: see ``model.signals.SignalRow``; so are ``signal_id``, ``value`` and ``wants_reply``.
+        app: of the sender; empty: not said, as of operators. A task of another App is refused.
+        wait: ordinal of the one wait that it is for, which must be open; None: any wait of that name, now or later.
+    """
+
+    task_no: int
+    name: str
+    signal_id: str
+    value: str
+    sent_by: str
+    app: str = ""
+    wait: int | None = None
+    wants_reply: bool = False
+
+
 class AssignApp(Command, frozen=True, gc=False, kw_only=True):
     """An operator says which App runs a task from now on.
 
@@ -367,5 +386,15 @@ class EndProbe(Command, frozen=True, gc=False, kw_only=True):
 CommandOfBreaker = TripBreaker | OperateAgent | BeginProbe | EndProbe
 CommandOfAttempt = ExtendAttempt | SaveCheckpoint | PublishProgress | BeginTry | DeliverAttempt
 CommandOfPerson = Operate | AssignApp | OperateConvoy
-TaskCommand = Advance | Report | CommandOfAttempt | ReleaseAttempt | Recover | EndByLimit | FreeTask | CommandOfPerson
+TaskCommand = (
+    Advance
+    | Report
+    | CommandOfAttempt
+    | ReleaseAttempt
+    | Recover
+    | EndByLimit
+    | FreeTask
+    | SendSignal
+    | CommandOfPerson
+)
 AnyCommand = Claim | Take | TaskCommand | CommandOfBreaker

@@ -64,6 +64,15 @@ class Fired(msgspec.Struct, frozen=True, gc=False):
     delivered_at: Instant
 
 
+class Signalled(msgspec.Struct, frozen=True, gc=False):
+    """A wait takes the signal of that number. ``unfit``: why its code cannot read it; then it is set aside, and the wait waits."""
+
+    step_no: int
+    number: int
+    delivered_at: Instant
+    unfit: str = ""
+
+
 class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A step, timer or compensation to be opened. ``take``: immediately by the process that asks; its Agent has room.
 
@@ -90,6 +99,7 @@ class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     target: str = ""
     limit_keys: str | None = None
     routing: str = ""
+    replies_to: int | None = None  # of a reply: the number of the request
 
 
 # --- where an advance leaves its task

@@ -440,6 +440,11 @@ class Node:
         """See ``SpeculativeStarts.begin_with``; None also while this process begins again."""
         return (command, None) if self.session is None else self.session.scheduler.starts.begin_with(command)
 
+    def note_news(self, task: TaskRow) -> None:
+        """Something came for a task: ``task`` as it stands now."""
+        if self.session is not None:
+            self.session.scheduler.note_news(task)
+
     def look(self) -> None:
         """Ask the store now: another process may have written something."""
         if self.session is not None:

@@ -340,6 +340,15 @@ class Scheduler:
                 self.reload_soon(task_no, ())
         self.starts.release_places_before(lost_before)  # only now: a look that failed has brought nothing
 
+    def note_news(self, task: TaskRow) -> None:
+        """Look at a task that something came for; ``task`` as it stands now. If it is free, it may be due."""
+        if task.locked_by is None:
+            self.claim_soon()
+            return
+        driver = self.drivers.get(task.task_no) if task.locked_by == self._context.process_no else None
+        if driver is not None and driver.run.task.revision < task.revision:
+            self.reload_soon(task.task_no, ())
+
     async def reconcile(self) -> None:
         """Take up what the store says is ours but is unknown here, after an answer was lost."""
         process_no = self._context.process_no

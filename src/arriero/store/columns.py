@@ -58,7 +58,7 @@ TRUTH_VALUES = frozenset(("undoing", "pivot", "effect_free", "taken", "in_doubt"
 TASK_CHANGES = (
     "state", "not_before", "locked_by", "fence", "revision", "failure_count", "lost_count", "opened_count", "open_count",
     "result_count", "unseen_since", "started_at", "ended_at", "output", "failure", "link", "head", "paused_at", "undoing",
-    "status_count", "turn", "due_at",
+    "status_count", "turn", "due_at", "inbox",
 )  # fmt: skip
 CONVOY_CHANGES = tuple(column for column in CONVOY if column not in ("convoy_no", "key", "created_at"))
 TAIL_CHANGES = tuple(column for column in TAIL if column not in ("convoy_no", "key"))
@@ -78,7 +78,7 @@ STEP_REWRITES = (
 # Of these: what a command may change that leaves a task where it stands, so that no index on that is touched.
 TASK_COUNTS = (
     "fence", "revision", "failure_count", "lost_count", "opened_count", "open_count", "result_count", "unseen_since", "link",
-    "head", "status_count",
+    "head", "status_count", "inbox",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from ..model import (
     Instant,
     LedgerRow,
     Loaded,
+    SignalRow,
     StepKind,
     StepRow,
     TailRow,
@@ -45,6 +46,7 @@ TABLES: dict[type, str] = {
     TailRow: "convoy_tail",
     LedgerRow: "ledger",
     AlertRow: "alert",
+    SignalRow: "signal",
     ProcessRow: "process",
 }
 KEYS: dict[type, tuple[str, ...]] = {
@@ -54,6 +56,7 @@ KEYS: dict[type, tuple[str, ...]] = {
     TailRow: ("convoy_no",),
     LedgerRow: ("ledger_no",),
     AlertRow: ("no",),
+    SignalRow: ("task_no", "number"),
     ProcessRow: ("process_no",),
 }
 _PRIVATE = frozenset(("failure", "undo", "arguments", "output", "result", "asked", "checkpoint", "value", "digest"))
@@ -86,6 +89,7 @@ _MEANT_FOR: dict[
     TailRow: {"ordering": _read_ordering},
     LedgerRow: {},
     AlertRow: {},
+    SignalRow: {},
     ProcessRow: {"about": msgspec.json.Decoder(ProcessAbout).decode},
 }
 # As ``_MEANT_FOR``, of texts that hardly two rows share: what was found right is not remembered.
@@ -99,6 +103,7 @@ _SHOWN_AS: dict[type, tuple[str, ...]] = {  # texts that are looked into only wh
     TaskRow: ("output",),
     StepRow: ("arguments", "result", "asked", "checkpoint"),
     ConvoyRow: ("value",),
+    SignalRow: ("value", "reply"),
 }
 _PLACEHOLDERS: dict[tuple[type, str], Any] = {
     (TaskRow, "policy"): msgspec.json.encode(TaskPolicy(None, Supervision())).decode(),
@@ -272,7 +277,7 @@ def name_row(row: AnyRow) -> str:
 def unreadable(row: AnyRow, fault: Fault) -> UnreadableRow:
     """The error that reports a fault."""
     unreadable_row = partial(UnreadableRow, fault.says, table=fault.table, column=fault.column)
-    if isinstance(row, TaskRow | StepRow | AlertRow):
+    if isinstance(row, TaskRow | StepRow | AlertRow | SignalRow):
         return unreadable_row(task_no=row.task_no)
     if isinstance(row, ConvoyRow):
         open_task = row.open_task if isinstance(row.open_task, int) else 0
@@ -343,7 +348,7 @@ def _in_place_of(row: AnyRow, name: str, types: frozenset[type]) -> Any:
 
 def legible_task(loaded: Loaded) -> tuple[Loaded, tuple[Fault, ...]]:
     """All that is recorded of a task as far as it can be shown, and the columns that cannot be read."""
-    rows: list[AnyRow] = [loaded.task, *loaded.steps]
+    rows: list[AnyRow] = [loaded.task, *loaded.steps, *loaded.signals]
     if loaded.convoy is not None:
         rows.append(loaded.convoy)
     faults = [fault for row in rows for fault in faults_of(row)]
@@ -353,13 +358,14 @@ def legible_task(loaded: Loaded) -> tuple[Loaded, tuple[Fault, ...]]:
         return loaded, ()
     arguments = loaded.arguments if isinstance(loaded.arguments, str) else "null"
     convoy = None if loaded.convoy is None else legible(loaded.convoy)
-    return Loaded(legible(loaded.task), arguments, tuple(map(legible, loaded.steps)), convoy), tuple(faults)
+    steps, signals = tuple(map(legible, loaded.steps)), tuple(map(legible, loaded.signals))
+    return Loaded(legible(loaded.task), arguments, steps, convoy, signals), tuple(faults)
 
 
 def refuse_unreadable_task(loaded: Loaded) -> Loaded:
     """The task, if every row of it can be read. Raises: UnreadableRow, naming the task and each column."""
     task = loaded.task
-    for row in (task, *loaded.steps, *(() if loaded.convoy is None else (loaded.convoy,))):
+    for row in (task, *loaded.steps, *loaded.signals, *(() if loaded.convoy is None else (loaded.convoy,))):
         try:
             refuse_unreadable(row)
         except UnreadableRow as error:

@@ -26,6 +26,7 @@ from ..model import (
     LateAnswerRow,
     LedgerRow,
     LedgerState,
+    SignalRow,
     StatusRow,
     StepKind,
     StepState,
@@ -111,6 +112,7 @@ _CONVOY_STATES = {str(state): state for state in ConvoyState}
 _LEDGER_STATES = {str(state): state for state in LedgerState}
 _CONVOY = ConvoyRow.__struct_fields__
 _EDIT = EditRow.__struct_fields__
+_SIGNAL = SignalRow.__struct_fields__
 _LATE_ANSWER = LateAnswerRow.__struct_fields__
 _STORED_HELD: Any = "needs_attention"  # the kind of a status
 _TOLD = AlertRow.__struct_fields__.index("told")
@@ -210,6 +212,13 @@ def tail_of(row: Row) -> TailRow:
 def ledger_of(row: Row) -> LedgerRow:
     """A ledger. Raises UnreadableRow."""
     return refuse_unreadable(shared_as_is(LedgerRow, row))
+
+
+def signal_as_is(row: Row) -> SignalRow:
+    """A signal, also where this release cannot read it."""
+    fields = dict(zip(_SIGNAL, row, strict=True))
+    fields["wants_reply"] = known_or_as_is(_TRUTHS, fields["wants_reply"])
+    return SignalRow(**fields)
 
 
 def edit_of(row: Row) -> EditRow:

@@ -11,13 +11,14 @@ from ...core.changes import BreakerChange, Change, ConvoyChange, Refused
 from ...core.convoy_verbs import operate_convoy
 from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
 from ...core.progress import list_publications, publish_progress
+from ...core.signals import send_signal
 from ...core.supervision import compute_complete_within
 from ...errors import UnreadableRow
 from ...events import Event, encode_events
 from ...events.base import link_hash
 from ...events.store import BreakerClosed
-from ...model import ConvoyRow, Instant, LateAnswerRow, Loaded, StatusRow, StepRow, TaskRow
-from ...model.answers import Answer, Applied, AttemptApplied, ConvoyApplied, Refusal
+from ...model import ConvoyRow, Instant, LateAnswerRow, Loaded, SignalRow, StatusRow, StepRow, TaskRow
+from ...model.answers import Answer, Applied, AttemptApplied, ConvoyApplied, Refusal, SignalKept
 from ...model.commands import (
     Advance,
     AnyCommand,
@@ -33,10 +34,11 @@ from ...model.commands import (
     ReleaseAttempt,
     Report,
     SaveCheckpoint,
+    SendSignal,
 )
 from ..contract import SUPERVISOR_LEASE
 from ..readable import of_convoy
-from ..sql.rows import Table
+from ..sql.table import Table
 
 UPKEEP = "upkeep"  # the actor of what a store drops by its own rules
 STORE_STREAM = 0  # the task_no under which the store's own events stand: processes, leases
@@ -72,15 +74,19 @@ class Batch:
             return ConvoyApplied(result.convoy)
         if (
             isinstance(command, ExtendAttempt | SaveCheckpoint | PublishProgress | DeliverAttempt)
+            and isinstance(result, Change)
             and result.steps[0].complete_by is not None
         ):
             return self._write_of_attempt(result, command.actor)
+        if isinstance(command, SendSignal):
+            return self._keep_signal(result, command)
+        assert isinstance(result, Change)
         self.write(result, command.actor)
         rows = (*result.steps, *result.opened)
         applied = Applied(result.task, rows, tuple(result.dispatches), trace_link=result.trace_link)
         return applied if result.convoy is None else self._with_next(applied, result.convoy, command)
 
-    def _decide(self, command: AnyCommand) -> Change | ConvoyChange | Refused:
+    def _decide(self, command: AnyCommand) -> Change | ConvoyChange | Refused | SignalRow:
         match command:
             case Advance():
                 return transitions.advance(command, self._table, self.now)
@@ -102,6 +108,8 @@ class Batch:
                 return transitions.end_by_limit(command, self._table, self.now, SUPERVISOR_LEASE)
             case FreeTask():
                 return transitions.free(command, self._table, self.now, SUPERVISOR_LEASE)
+            case SendSignal():
+                return send_signal(command, self._table, self.now)
             case Operate():
                 return verbs.operate(command, self._table, self.now)
             case AssignApp():
@@ -110,6 +118,14 @@ class Batch:
                 return operate_convoy(command, self._table, self.now)
             case _:
                 raise AssertionError(f"{type(command).__name__} concerns many tasks and is the store's own")
+
+    def _keep_signal(self, result: Change | SignalRow, command: SendSignal) -> SignalKept:
+        if isinstance(result, Change):
+            self.write(result, command.actor)
+            return SignalKept(result.signals[0].number, True, result.task)
+        task = self._table.task(command.task_no)
+        assert task is not None
+        return SignalKept(result.number, False, task)
 
     def _write_of_attempt(self, change: Change, actor: str) -> AttemptApplied:
         if change.events:
@@ -134,10 +150,14 @@ class Batch:
                 return applied
         return msgspec.structs.replace(
             applied,
-            next=Loaded(task, self._table.arguments(task.task_no), steps, change.convoy),
+            next=self._load_next(task, steps, change),
             begun=tuple(last.dispatches) if change.begins else None,
             following=self._table.find_following(task),
         )
+
+    def _load_next(self, task: TaskRow, steps: tuple[StepRow, ...], change: ConvoyChange) -> Loaded:
+        signals = self._table.inbox(task.task_no) if task.inbox else ()
+        return Loaded(task, self._table.arguments(task.task_no), steps, change.convoy, signals)
 
     def look(self, convoy: ConvoyRow, actor: str) -> None:
         """Decide again whose turn it is in a convoy."""
@@ -183,6 +203,8 @@ class Batch:
         if change.late_answer is not None:
             self._table.add_late_answer(msgspec.structs.replace(change.late_answer, link=link))
         self._table.add_history(task.task_no, task.task_id, link, self.now, actor, events, head)
+        for signal in change.signals:
+            self._table.put_signal(signal)
         for breaker in change.breakers:
             self.write_breaker(breaker, actor)
         if change.convoy is not None:

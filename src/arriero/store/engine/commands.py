@@ -19,8 +19,8 @@ from ...model.answers import Answer, Begun, Claimed, Refusal, Submitted, Taken
 from ...model.commands import AnyCommand, BeginProbe, BeginTry, Claim, EndProbe, OperateAgent, Submit, Take, TripBreaker
 from ..contract import Busy
 from ..sql.agent_rows import CommandRows
-from ..sql.rows import Table
 from ..sql.store_rows import SubmissionRows
+from ..sql.table import Table
 from .agents import change_breaker
 from .batch import Batch
 from .convoys import LOOKS_MAX, find_spot
@@ -119,11 +119,14 @@ def _claim_in_order(command: Claim, rows: CommandRows) -> list[Loaded]:
     probation = command.probation
     while (left := command.limit - len(claimed)) > 0:
         found = rows.lock_claimable(command, probation, left)
-        for loaded in found:
-            if is_on_probation(loaded.task):
+        for task in found:
+            if is_on_probation(task.task):
                 if not probation:
                     continue
                 probation = False  # one of them, which is handled alone
+            loaded = _with_inbox(task, rows) if task.task.inbox else task
+            if loaded is None:
+                continue
             work = Batch(rows, rows.read_clock())
             change = transitions.claim(loaded.task, command.process_no, work.now)
             work.write(change, command.actor)
@@ -131,6 +134,15 @@ def _claim_in_order(command: Claim, rows: CommandRows) -> list[Loaded]:
         if len(found) < left:
             break  # else some were passed over, and others may stand behind them
     return claimed
+
+
+def _with_inbox(loaded: Loaded, rows: CommandRows) -> Loaded | None:
+    """The task with its signals that no wait has taken; None: one cannot be read, and the task is set apart."""
+    try:
+        return replace(loaded, signals=rows.inbox(loaded.task.task_no))
+    except UnreadableRow as error:
+        rows.set_apart(error)
+        return None
 
 
 def _look(convoy: ConvoyRow, actor: str, rows: CommandRows) -> None:

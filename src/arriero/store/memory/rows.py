@@ -63,7 +63,7 @@ class MemoryDue(MemoryLimits, CommandRows, ReadingRows):
         return Loaded(task, self.bodies[task_no], self.steps_of(task_no), self.convoy_of(task))
 
     def select_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
-        return [self.load_as_is(task_no) for task_no in task_nos if task_no in self.tasks]
+        return self.add_inboxes([self.load_as_is(task_no) for task_no in task_nos if task_no in self.tasks])
 
     def select_ended(self, task_nos: Sequence[int]) -> list[TaskRow]:
         tasks = [self.tasks[no] for no in sorted(set(task_nos)) if no in self.tasks]
@@ -432,6 +432,7 @@ class MemoryUpkeep(MemoryLedgers, UpkeepRows):
                 self.edit_rows,
                 self.late_answer_rows,
                 self.published_rows,
+                self.signal_rows,
             ):
                 self._remove(table, task_no)
         for alert in [a for a in self.alert_rows.values() if a.task_no in task_nos]:

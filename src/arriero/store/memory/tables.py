@@ -23,6 +23,7 @@ from ...model import (
     LateAnswerRow,
     LedgerRow,
     Loaded,
+    SignalRow,
     StatusRow,
     StepKind,
     StepRow,
@@ -36,10 +37,12 @@ from ...model.leases import LeaseRow
 from ...model.processes import FIRST, ProcessRow
 from ...model.progress import PublishedRow
 from ...model.schedules import ScheduleRow
+from ...model.signals import SIGNALS_MAX, Inbox
 from ...model.tokens import TokenRow
 from ..quarantine import UNREADABLE, Quarantine
 from ..readable import refuse_unreadable
 from ..sql.agent_rows import BreakerTable, LimitTable
+from ..sql.signal_rows import SignalTable
 
 T = TypeVar("T")
 
@@ -53,6 +56,7 @@ class MemoryTables:
         self.asked: dict[int, str] = {}  # what was submitted, where an operator has sent other arguments
         self.edit_rows: dict[int, dict[int, EditRow]] = defaultdict(dict)  # by task and link
         self.late_answer_rows: dict[int, dict[tuple[int, int], LateAnswerRow]] = defaultdict(dict)  # by task, attempt
+        self.signal_rows: dict[int, dict[int, SignalRow]] = defaultdict(dict)  # by task and number
         self.numbers: dict[str, int] = {}
         self.steps: dict[int, dict[int, StepRow]] = defaultdict(dict)
         self.log: list[HistoryRow] = []
@@ -129,7 +133,32 @@ class MemoryTables:
         return self.floors.get(name, 0)
 
 
-class MemoryTasks(MemoryTables, BreakerTable):
+class MemorySignals(MemoryTables, SignalTable):
+    """Signals."""
+
+    def put_signal(self, signal: SignalRow) -> None:
+        self._put(self.signal_rows[signal.task_no], signal.number, signal)
+
+    def look_at_inbox(self, task_no: int, signal_id: str, name: str) -> Inbox:
+        signals = self.select_signals(task_no, 0, SIGNALS_MAX)
+        waiting = self.select_inboxes((task_no,))
+        known = next((refuse_unreadable(signal) for signal in signals if signal.signal_id == signal_id), None)
+        size = sum(len(signal.value.encode()) for signal in waiting)
+        return Inbox(len(signals), len(waiting), size, sum(signal.name == name for signal in waiting), known)
+
+    def signal(self, task_no: int, number: int) -> SignalRow | None:
+        signal = self.signal_rows[task_no].get(number)
+        return None if signal is None else refuse_unreadable(signal)
+
+    def select_signals(self, task_no: int, after: int, limit: int) -> list[SignalRow]:
+        return [signal for number, signal in sorted(self.signal_rows[task_no].items()) if number > after][:limit]
+
+    def select_inboxes(self, task_nos: Sequence[int]) -> list[SignalRow]:
+        signals = (signal for no in sorted(set(task_nos)) for signal in self.select_signals(no, 0, SIGNALS_MAX))
+        return [signal for signal in signals if signal.step is None]
+
+
+class MemoryTasks(MemorySignals, BreakerTable):
     """Tasks, steps, statuses, alerts and the history."""
 
     def set_apart(self, error: UnreadableRow) -> None:

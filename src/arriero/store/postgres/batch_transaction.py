@@ -9,8 +9,8 @@ from ...core.apps import apps_run_by
 from ...core.due import HEAD_START
 from ...core.lease import PROBATION_FROM
 from ...errors import ArrieroError, UnreadableRow
-from ...model import STEP_BITS, ConvoyRow, Loaded, StepKind, StepRow
-from ...model.answers import Answer, Applied, ConvoyApplied
+from ...model import STEP_BITS, ConvoyRow, Loaded, StepKind, StepRow, step_number
+from ...model.answers import Answer, Applied, ConvoyApplied, SignalKept
 from ...model.commands import (
     Advance,
     AnyCommand,
@@ -28,9 +28,10 @@ from ...model.commands import (
     ReleaseAttempt,
     Report,
     SaveCheckpoint,
+    SendSignal,
     Take,
 )
-from ...model.moves import Fired, Hold, Keep, NextUndo, PlanUndo, Process, PutDown, Reported
+from ...model.moves import Fired, Hold, Keep, NextUndo, PlanUndo, Process, PutDown, Reported, Signalled
 from .. import columns
 from ..contract import SUPERVISOR_LEASE, Busy
 from ..engine.commands import apply_command
@@ -199,6 +200,11 @@ def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
                     named.convoys_of.add(task_no)
                 if command.lost_by is not None:
                     named.processes.add(command.lost_by)
+            case SendSignal(task_no=task_no, wait=wait):
+                named.tasks.add(task_no)
+                named.open_of.add(task_no)
+                if wait is not None:
+                    named.steps.add(step_number(task_no, wait))
             case Operate(task_no=task_no) | AssignApp(task_no=task_no):
                 named.tasks.add(task_no)
                 named.all_of.add(task_no)
@@ -214,7 +220,7 @@ def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
 
 def _name_advance(command: Advance, named: BatchRows) -> None:
     named.tasks.add(command.task_no)
-    named.steps.update(item.step_no for item in command.delivered if isinstance(item, Reported | Fired))
+    named.steps.update(item.step_no for item in command.delivered if isinstance(item, Reported | Fired | Signalled))
     named.steps.update(new.reopens for new in command.opened if new.reopens is not None)
     named.agents.update(new.agent for new in command.opened if new.take)
     planned = command.ending.planned if isinstance(command.ending, PlanUndo | Hold) else ()
@@ -353,6 +359,7 @@ def is_news_for_others(answers: Sequence[Answer | ArrieroError], process_no: int
     """Returns True if a batch left work that another process may wait for: a free or foreign task, an untaken request."""
     return any(
         isinstance(answer, ConvoyApplied)
+        or (isinstance(answer, SignalKept) and answer.task.unseen_since is not None)
         or (
             isinstance(answer, Applied)
             and (

@@ -142,7 +142,7 @@ class PostgresRows(PostgresLedgerRows, PostgresProcessRows, StoreRows):
             )
             for row in tasks.fetchall()
         }
-        return [loaded[task_no] for task_no in task_nos if task_no in loaded]
+        return self.add_inboxes([loaded[task_no] for task_no in task_nos if task_no in loaded])
 
     def select_number(self, task_id: str) -> int | None:
         row = self.ask("select_number", {"task_id": task_id}).fetchone()

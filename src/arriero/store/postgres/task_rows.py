@@ -30,6 +30,7 @@ from ..readable import refuse_unreadable, without_body
 from ..rows import Row, as_stored
 from ..sql.agent_rows import BreakerTable, LimitTable
 from ..sql.progress_rows import ProgressTable, keep_visible
+from ..sql.signal_rows import SignalTable
 from .columns import Write, as_json, insert_rows, step_as_is, task_as_is, update_rows
 from .context import StoreContext
 from .pipeline import PendingAnswer
@@ -52,7 +53,7 @@ INSERT_LATE_ANSWERS = insert_rows("late_answer", columns.LATE_ANSWER, suffix=" O
 INSERT_HISTORY = insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
-class PostgresWrittenRows(BreakerTable, LimitTable, ProgressTable):
+class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable):
     """Rows that one transaction has read, and those that it writes at its end, many at the same time."""
 
     task_as_is = staticmethod(task_as_is)

@@ -18,6 +18,7 @@ from ...model.commands import Claim
 from ..contract import HeldAttempt
 from ..rows import Row
 from .rows import SqlRows, StatementAnswer
+from .signal_rows import SignalTable
 
 _BACKLOG_COLUMNS = tuple(name for name in Backlog.__struct_fields__ if name != "now")
 
@@ -228,7 +229,7 @@ class LimitTable(SqlRows):
         self.ask("remove_old_rates", {"before": before})
 
 
-class CommandRows(BreakerTable, LimitTable):
+class CommandRows(SignalTable, BreakerTable, LimitTable):
     """Rows that commands need. Its methods may raise ReadLate or Busy where other processes change rows meanwhile.
 
     Of due rows, what cannot be read is set apart, and asked past.

@@ -15,6 +15,7 @@ from ...model.tokens import TokenRow
 from ..rows import Row, shared_as_is
 from .agent_rows import AgentMetricsRows, BreakerTable, LimitTable, RemoteAgentRows
 from .rows import LedgerRows, ProcessRows, ReadingRows, SqlRows, UpkeepRows
+from .signal_rows import SignalTable
 
 
 def schedule_as_is(row: Row) -> ScheduleRow:
@@ -153,6 +154,7 @@ class ObsoleteRows(SqlRows):
 
 
 class StoreRows(
+    SignalTable,
     BreakerTable,
     LimitTable,
     ReadingRows,

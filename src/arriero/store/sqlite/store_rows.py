@@ -398,6 +398,7 @@ class SqliteRows(SqliteLedgerRows, SqliteProcessRows, StoreRows):
             arguments,
             tuple(map(step_as_is, steps)),
             None if convoy is None else convoy_as_is(convoy),
+            tuple(self.select_inboxes((task_no,))) if task.inbox else (),
         )
 
     # --- statuses and alerts

@@ -30,6 +30,7 @@ from ..readable import without_body
 from ..rows import as_stored
 from ..sql.agent_rows import BreakerTable, LimitTable
 from ..sql.progress_rows import ProgressTable, keep_visible
+from ..sql.signal_rows import SignalTable
 from .columns import (
     Statement,
     in_statements,
@@ -97,7 +98,7 @@ class Executes(Protocol):
     def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor: ...
 
 
-class SqliteWrittenRows(BreakerTable, LimitTable, ProgressTable):
+class SqliteWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable):
     """Rows that one transaction of a connection writes at its end, many at the same time.
 
     What is asked by anything but a row's own number is asked of the file, once it has all that was to be written.

@@ -59,7 +59,8 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until
+       snoozed_until,
+       inbox
   FROM arriero_task INDEXED BY arriero_task_waiting
  WHERE turn = 'waiting' AND convoy_no = :convoy_no
  ORDER BY rank, place
@@ -72,6 +73,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
+       inbox,
        (SELECT arguments FROM arriero_body WHERE arriero_body.task_no = arriero_task.task_no)
   FROM arriero_task INDEXED BY arriero_task_waiting
  WHERE turn = 'waiting' AND convoy_no = :convoy_no AND (rank, place) > (:rank, :place)
@@ -84,7 +86,8 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until
+       snoozed_until,
+       inbox
   FROM arriero_task INDEXED BY arriero_task_set_aside
  WHERE turn = 'set_aside' AND convoy_no = :convoy_no AND state = 'error'
  ORDER BY place
@@ -96,7 +99,8 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until
+       snoozed_until,
+       inbox
   FROM arriero_task
  WHERE convoy_no = :convoy_no AND sequence = :sequence
 

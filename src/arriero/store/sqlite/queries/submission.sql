@@ -5,7 +5,8 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until
+       snoozed_until,
+       inbox
   FROM arriero_task
  WHERE task_id IN (SELECT value FROM json_each(:task_ids))
 

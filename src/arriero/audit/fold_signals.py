@@ -1,0 +1,80 @@
+"""The fold of signals to a task: who sent which, and which wait took it (I79)."""
+
+from typing import assert_never
+
+from ..events.signal import EventOfSignal, SignalAnswered, SignalSent, SignalSetAside, SignalTaken
+from ..model import StepState, TaskState
+from ..model.signals import SET_ASIDE
+from .fold import SignalFold, StepFold, TaskFold
+
+TIMER = "timer"
+
+
+def may_be_taken(signal: SignalFold, step: StepFold) -> bool:
+    """Returns True if a wait has the name that the signal is for."""
+    return step.kind == TIMER and signal.name in (step.name, f"{step.name}{step.key}")
+
+
+def fold_signal_event(task: TaskFold, event: EventOfSignal) -> None:
+    """Fold one event of a signal."""
+    match event:
+        case SignalSent():
+            _send(task, event)
+        case SignalTaken():
+            _take(task, event)
+        case SignalSetAside():
+            _set_aside(task, event)
+        case SignalAnswered():
+            _answer(task, event)
+        case _:
+            assert_never(event)
+
+
+def _send(task: TaskFold, event: SignalSent) -> None:
+    if event.number != len(task.signals) + 1:
+        task.convict("I79", f"signal {event.number} was kept after {len(task.signals)}")
+    if any(known.signal_id == event.signal_id for known in task.signals.values()):
+        task.convict("I79", f"signal {event.number} has the id {event.signal_id!r} of another one")
+    if task.state in (TaskState.PROCESSED, TaskState.COMPENSATING, TaskState.COMPENSATED):
+        task.convict("I79", f"signal {event.number} was kept for a task that is {task.state}")
+    signal = task.signals[event.number] = SignalFold(event)
+    if any(step.state is StepState.PENDING and may_be_taken(signal, step) for step in task.life):
+        task.note_news()
+
+
+def _take(task: TaskFold, event: SignalTaken) -> None:
+    task.refuse_after_end(f"signal {event.signal} was taken")
+    signal, step = task.signals.get(event.signal), task.steps[event.step]
+    if signal is None:
+        task.convict("I79", f"wait {event.step} took signal {event.signal}, which nobody had sent")
+    elif signal.taken_by is not None:
+        task.convict("I79", f"wait {event.step} took signal {event.signal}, which wait {signal.taken_by} had taken")
+    elif not may_be_taken(signal, step):
+        task.convict("I79", f"wait {event.step} ({step.name}) took signal {event.signal} ({signal.name})")
+    else:
+        earlier = [n for n, one in task.signals.items() if n < event.signal and one.name == signal.name]
+        if any(task.signals[n].taken_by is None for n in earlier):
+            task.convict("I79", f"wait {event.step} took signal {event.signal} before an earlier one of its name")
+        signal.taken_by = event.step
+    if step.state is not StepState.PENDING:
+        task.convict("I79", f"wait {event.step} took a signal as it was {step.state}")
+    step.state = StepState.COMPLETED
+
+
+def _set_aside(task: TaskFold, event: SignalSetAside) -> None:
+    signal = task.signals.get(event.signal)
+    if signal is None or signal.taken_by is not None:
+        task.convict("I79", f"signal {event.signal} was set aside, which was not in the inbox")
+    else:
+        signal.taken_by = SET_ASIDE
+
+
+def _answer(task: TaskFold, event: SignalAnswered) -> None:
+    signal, step = task.signals.get(event.signal), task.steps[event.step]
+    if signal is None or signal.taken_by is None or not signal.is_request:
+        task.convict("I79", f"step {event.step} answered {event.signal}, which it had not received as a request")
+    elif signal.is_answered:
+        task.convict("I79", f"step {event.step} answered request {event.signal} a second time")
+    else:
+        signal.is_answered = True
+    step.state = StepState.COMPLETED

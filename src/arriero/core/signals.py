@@ -1,0 +1,169 @@
+"""Signals to a task: which one is accepted, which wait takes it, and how both are written.
+
+A signal is kept in the task's inbox. The process that drives the task knows which waits its code has open, so it decides
+which of them takes the signal, with its next write (``core.drive``).
+"""
+
+from msgspec.structs import replace
+
+from ..events.base import payload_hash
+from ..events.signal import SignalAnswered, SignalSent, SignalSetAside, SignalTaken
+from ..model import Instant, SignalRow, StepRow, StepState, TaskRow, TaskState, step_number
+from ..model.answers import Refusal
+from ..model.commands import SendSignal
+from ..model.moves import NewStep, Signalled
+from ..model.signals import (
+    INBOX_BYTES_MAX,
+    INBOX_MAX,
+    SET_ASIDE,
+    SIGNALS_MAX,
+    Inbox,
+    RefusedBecause,
+    address_wait,
+    encode_refusal,
+    is_wait,
+    may_take,
+)
+from ..text.format import format_count
+from .apps import is_another_app
+from .changes import Change, Refused, Rows
+from .states import StepEvent, advance_step
+from .writer import Writer
+
+
+def send_signal(command: SendSignal, rows: Rows, now: Instant) -> Change | Refused | SignalRow:
+    """Keep a signal in the inbox of its task, and wake the task if it waits for it.
+
+    Returns: SignalRow - it stands there already, under the same ``signal_id``.
+    """
+    task = rows.task(command.task_no)
+    if task is None:
+        return Refused(Refusal("unknown", f"task {command.task_no}"))
+    inbox = rows.look_at_inbox(command.task_no, command.signal_id, command.name)
+    known = inbox.known
+    if known is not None and (known.name, known.value) == (command.name, command.value):
+        return known
+    wait = None if command.wait is None else rows.step(step_number(command.task_no, command.wait))
+    refusal = find_refusal(command, task, inbox, wait, now)
+    if refusal is not None:
+        return Refused(refusal)
+    signal = SignalRow(
+        task_no=task.task_no,
+        number=inbox.last_number + 1,
+        name=command.name,
+        signal_id=command.signal_id,
+        value=command.value,
+        sent_by=command.sent_by,
+        sent_at=now,
+        wants_reply=command.wants_reply,
+    )
+    writer = Writer(task, rows, now, None)
+    writer.signals.append(signal)
+    writer.events.append(
+        SignalSent(
+            number=signal.number,
+            name=signal.name,
+            signal_id=signal.signal_id,
+            value=payload_hash(signal.value),
+            by=signal.sent_by,
+            is_request=signal.wants_reply,
+        )
+    )
+    # The one who holds the task may be about to open a wait. Nobody does so for a free task before it is claimed, with its inbox.
+    if task.locked_by is not None or any(may_take(step, signal) for step in rows.open_steps(task.task_no)):
+        writer.wake_task()
+    writer.set(inbox=task.inbox + 1, revision=task.revision + 1)
+    return writer.change()
+
+
+def find_refusal(
+    command: SendSignal, task: TaskRow, inbox: Inbox, wait: StepRow | None, now: Instant
+) -> Refusal | None:
+    """Return why a signal that is not known yet is refused; None if it is kept.
+
+    Args:
+        wait: the row of ``command.wait``; None: there is none, or the command names none.
+    """
+    because: RefusedBecause
+    if inbox.known is not None:
+        because, why = "another_value", f"another signal has the id {command.signal_id!r}; give each its own signal_id"
+    elif is_another_app(command.app, task.app):
+        because, why = "another_app", f"the task is of App {task.app!r}, this is App {command.app!r}"
+    elif task.state in (TaskState.COMPENSATING, TaskState.COMPENSATED):
+        because, why = "undone", f"the task is {task.state}: its code receives nothing any longer"
+    elif task.state is TaskState.PROCESSED:
+        because, why = "ended", "the task has ended: its code receives nothing any longer"
+    elif inbox.count >= INBOX_MAX or inbox.size + len(command.value.encode()) > INBOX_BYTES_MAX:
+        because = "inbox_full"
+        waiting = f"{format_count(inbox.count, 'signal')} with {inbox.size:,} bytes"
+        why = f"{waiting} wait to be taken; at most {INBOX_MAX:,} with {INBOX_BYTES_MAX:,} bytes may"
+    elif inbox.last_number >= SIGNALS_MAX:
+        because, why = "too_many", f"the task has had {SIGNALS_MAX:,} signals, which is the limit"
+    elif command.wait is not None:
+        return _refuse_by_wait(command, wait, inbox, now)
+    else:
+        return None
+    return Refusal(because, why, str(task.state))
+
+
+def _refuse_by_wait(command: SendSignal, wait: StepRow | None, inbox: Inbox, now: Instant) -> Refusal | None:
+    """Refuse what is for one wait alone, if that cannot take it any longer."""
+    if wait is None or not is_wait(wait) or address_wait(wait) != command.name:
+        return Refusal("not_waiting", "the task has not asked for it")
+    if wait.state is StepState.WITHDRAWN:
+        return Refusal("not_waiting", "the task does not wait for it any longer")
+    if wait.state is not StepState.PENDING:
+        is_late = wait.result is None
+        return Refusal("late", "its time was over") if is_late else Refusal("answered", "it was answered before")
+    if inbox.named:
+        return Refusal("answered", "it was answered before")
+    if wait.not_before is not None and wait.not_before <= now:
+        return Refusal("late", "its time is over")
+    return None
+
+
+def _find_signal(writer: Writer, number: int) -> SignalRow | None:
+    """A signal of the task, as this command has changed it."""
+    changed = next((one for one in reversed(writer.signals) if one.number == number), None)
+    return changed or writer.rows.signal(writer.task.task_no, number)
+
+
+def take_signal(writer: Writer, step: StepRow, taken: Signalled) -> Refusal | None:
+    """Let a wait take a signal, which is its result. Returns why it cannot: others have written since it was decided."""
+    number, at = taken.number, taken.delivered_at
+    signal = _find_signal(writer, number)
+    if signal is None or signal.step is not None or step.state is not StepState.PENDING or not may_take(step, signal):
+        return Refusal("moved_on", f"wait {step.ordinal} and signal {number} of task {writer.task.task_id}")
+    if taken.unfit:
+        writer.signals.append(replace(signal, step=SET_ASIDE, reply=encode_refusal(taken.unfit)))
+        writer.set(inbox=writer.task.inbox - 1)
+        writer.events.append(SignalSetAside(number, taken.unfit))
+        return None
+    result_number = writer.task.result_count + 1
+    writer.put(
+        replace(
+            step,
+            state=advance_step(step.state, StepEvent.SIGNALLED),
+            result=signal.value,
+            result_number=result_number,
+            delivered_at=at,
+            finished_at=writer.now,
+        )
+    )
+    writer.signals.append(replace(signal, step=step.ordinal))
+    writer.set(result_count=result_number, inbox=writer.task.inbox - 1)
+    writer.events.append(SignalTaken(step.ordinal, result_number, number))
+    return None
+
+
+def answer_request(writer: Writer, new: NewStep) -> Refusal | None:
+    """Keep what the code replies to a request. Returns why not: the code never received that request."""
+    assert new.replies_to is not None
+    signal = _find_signal(writer, new.replies_to)
+    if signal is None or not signal.wants_reply or signal.step is None or signal.reply is not None:
+        return Refusal("moved_on", f"request {new.replies_to} of task {writer.task.task_id}")
+    writer.open(new, StepState.COMPLETED)
+    row = writer.opened[-1] = replace(writer.opened[-1], finished_at=writer.now)
+    writer.signals.append(replace(signal, reply=new.arguments, replied_at=writer.now))
+    writer.events.append(SignalAnswered(row.ordinal, signal.number, payload_hash(new.arguments)))
+    return None

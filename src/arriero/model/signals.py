@@ -1,0 +1,101 @@
+"""Plain data: what others send to a running task, and the names of the waits that take it.
+
+A wait is a row of the step table of the kind ``timer``: it ends when its time comes, or when a signal for it comes before.
+Values are JSON text.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from . import SignalRow, StepKind, StepRow
+
+VALUE_BYTES_MAX = 100_000  # of one signal: a message, not a file
+INBOX_MAX = 1_000  # signals of one task that none of its waits has taken
+INBOX_BYTES_MAX = 4_000_000  # of their values together: they are read whenever a process takes the task up
+SIGNALS_MAX = 100_000  # of one task, taken or not
+
+WaitKind = Literal["signal", "request", "callback", "question"]  # what a wait waits for
+REPLY = "reply"  # the row of a reply to a request
+TIMER_NAME = "sleep"  # of a timer that waits for its time alone
+
+SET_ASIDE = 0  # as ``SignalRow.step``: its value does not fit what the code waits for
+
+RefusedBecause = Literal[
+    "ended", "undone", "another_app", "another_value", "not_waiting", "answered", "late", "inbox_full", "too_many"
+]
+
+
+class Inbox(msgspec.Struct, frozen=True, gc=False):
+    """The signals of a task, as a sender finds them.
+
+    Args:
+        last_number: of all its signals; 0: it has none.
+        count, size: those that no wait has taken, and the bytes of their values.
+        named: of them, those of the name that was asked for.
+        known: the signal that has the sender's ``signal_id``; None: none has it.
+    """
+
+    last_number: int
+    count: int
+    size: int
+    named: int
+    known: SignalRow | None = None
+
+
+def name_wait(kind: WaitKind, name: str) -> str:
+    """The name of a wait's row, which is that of the signals it takes: ``signal:approved``."""
+    return f"{kind}:{name}"
+
+
+def name_reply(name: str) -> str:
+    """The name of the rows of replies to the requests of that name."""
+    return f"{REPLY}:{name}"
+
+
+def address_wait(step: StepRow) -> str:
+    """The name of a signal that this wait alone may take: ``callback:receipt#2``."""
+    return f"{step.name}{step.key}"
+
+
+def split_wait_name(name: str) -> tuple[WaitKind, str] | None:
+    """Return kind and name of what a row waits for, from the row's name. None: it waits for its time alone."""
+    kind, colon, rest = name.partition(":")
+    return (kind, rest) if colon else None  # type: ignore[return-value]  # only name_wait writes such names
+
+
+def is_wait(step: StepRow) -> bool:
+    """Returns True if a row waits for a signal, and not for its time alone."""
+    return step.kind is StepKind.TIMER and step.name != TIMER_NAME and not step.name.startswith(f"{REPLY}:")
+
+
+def may_take(step: StepRow, signal: SignalRow) -> bool:
+    """Returns True if a wait takes a signal: it has the name, and was sent before the wait's time was over."""
+    if signal.name != step.name and signal.name != address_wait(step):
+        return False
+    return step.not_before is None or signal.sent_at < step.not_before
+
+
+def build_fired_result(step: StepRow) -> str | None:
+    """The result of a timer whose time has come. None, of a wait: no signal came."""
+    return None if is_wait(step) else "null"
+
+
+class Reply(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The reply of a task's code to a request. ``refused``: why it refuses; else ``value``, as JSON."""
+
+    value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    refused: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def encode_reply(value: str) -> str:
+    """The JSON text of a reply. ``value``: JSON text."""
+    return msgspec.json.encode(Reply(value=msgspec.Raw(value.encode()))).decode()
+
+
+def encode_refusal(reason: str) -> str:
+    """The JSON text of a refusal."""
+    return msgspec.json.encode(Reply(refused=reason)).decode()
+
+
+read_reply = msgspec.json.Decoder(Reply).decode

@@ -1,0 +1,35 @@
+-- look_at_inbox: the last number of a task's signals; number and bytes of those in its inbox, and the number of those of one name.
+SELECT (SELECT coalesce(max(number), 0) FROM {schema}.signal WHERE task_no = %(task_no)s),
+       count(*), coalesce(sum(octet_length(value)), 0)::bigint, count(*) FILTER (WHERE name = %(name)s)
+  FROM {schema}.signal
+ WHERE task_no = %(task_no)s AND step IS NULL
+
+-- select_signal_by_id: the signal that a sender gave this id.
+SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at
+  FROM {schema}.signal
+ WHERE task_no = %(task_no)s AND signal_id = %(signal_id)s
+
+-- select_signal: one signal of a task.
+SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at
+  FROM {schema}.signal
+ WHERE task_no = %(task_no)s AND number = %(number)s
+
+-- select_inboxes: the signals of some tasks that no wait has taken, in the order of their commits.
+SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at
+  FROM {schema}.signal
+ WHERE task_no = ANY(%(task_nos)s::bigint[]) AND step IS NULL
+ ORDER BY task_no, number
+
+-- select_signals: all signals of a task, in the order of their commits.
+SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at
+  FROM {schema}.signal
+ WHERE task_no = %(task_no)s AND number > %(after)s
+ ORDER BY number
+ LIMIT %(limit)s
+
+-- put_signal: keep a signal, new or changed.
+INSERT INTO {schema}.signal (task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at)
+VALUES (%(task_no)s, %(number)s, %(name)s, %(signal_id)s, %(value)s, %(sent_by)s, %(sent_at)s, %(step)s, %(wants_reply)s,
+        %(reply)s, %(replied_at)s)
+    ON CONFLICT (task_no, number) DO UPDATE
+   SET step = excluded.step, reply = excluded.reply, replied_at = excluded.replied_at

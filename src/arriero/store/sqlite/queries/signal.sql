@@ -1,0 +1,35 @@
+-- look_at_inbox: the last number of a task's signals; number and bytes of those in its inbox, and the number of those of one name.
+SELECT (SELECT coalesce(max(number), 0) FROM arriero_signal WHERE task_no = :task_no),
+       count(*), coalesce(sum(length(CAST(value AS BLOB))), 0), coalesce(sum(name = :name), 0)
+  FROM arriero_signal INDEXED BY arriero_signal_inbox
+ WHERE task_no = :task_no AND step IS NULL
+
+-- select_signal_by_id: the signal that a sender gave this id.
+SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at
+  FROM arriero_signal
+ WHERE task_no = :task_no AND signal_id = :signal_id
+
+-- select_signal: one signal of a task.
+SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at
+  FROM arriero_signal
+ WHERE task_no = :task_no AND number = :number
+
+-- select_inboxes: the signals of some tasks that no wait has taken, in the order of their commits.
+-- Params: task_nos (JSON array).
+SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at
+  FROM arriero_signal INDEXED BY arriero_signal_inbox
+ WHERE task_no IN (SELECT value FROM json_each(:task_nos)) AND step IS NULL
+ ORDER BY task_no, number
+
+-- select_signals: all signals of a task, in the order of their commits.
+SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at
+  FROM arriero_signal
+ WHERE task_no = :task_no AND number > :after
+ ORDER BY number
+ LIMIT :limit
+
+-- put_signal: keep a signal, new or changed.
+INSERT INTO arriero_signal (task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at)
+VALUES (:task_no, :number, :name, :signal_id, :value, :sent_by, :sent_at, :step, :wants_reply, :reply, :replied_at)
+    ON CONFLICT (task_no, number) DO UPDATE
+   SET step = excluded.step, reply = excluded.reply, replied_at = excluded.replied_at
