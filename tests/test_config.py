@@ -36,6 +36,7 @@ SAID: dict[str, tuple[str, str, Any]] = {
     **{f"approvals_{verb}": ("2", "2", 2) for verb in Verb},
     "log_format": ('"json"', "json", "json"),
     "alerts_log": ("false", "false", False),
+    "metrics_tags": ('["tenant", "region"]', "tenant, region", ("tenant", "region")),
     "alerts_command": ('["notify", "--urgent"]', '["notify", "--urgent"]', ("notify", "--urgent")),
     "alerts_webhook_url": (f'"{URL}"', URL, URL),
     "alerts_webhook_secret": (f'"{SECRET}"', SECRET, SECRET),

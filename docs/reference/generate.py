@@ -65,8 +65,8 @@ def pages() -> dict[Path, str]:
 
 
 def _page_of(verb: Verb) -> Path:
-    together = (Verb.PAUSE, Verb.RESUME)
-    return DOCS / "how-to" / ("pause-and-resume.md" if verb in together else f"{verb}.md")
+    shared = {Verb.PAUSE: "pause-and-resume", Verb.RESUME: "pause-and-resume", Verb.TAG: "tags"}
+    return DOCS / "how-to" / f"{shared.get(verb, verb)}.md"
 
 
 def _between(page: Path, name: str, lines: Iterator[str]) -> str:

@@ -24,6 +24,7 @@ from .declare.context import (
     publish,
     random,
     sleep,
+    tags,
     uuid,
 )
 from .declare.limits import Concurrent, Rate
@@ -222,6 +223,7 @@ __all__ = [
     "publish",
     "random",
     "sleep",
+    "tags",
     "transaction",
     "uuid",
     "workflow",

@@ -18,12 +18,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .declare.attempt import current_try
+from .model.tags import read_tags
 
 # Names of attributes that the filter adds to records, in the order of the line.
 CONTEXT = (
     "arriero_task",
     "arriero_step",
     "arriero_attempt",
+    "arriero_tags",
     "arriero_trace_id",
     "arriero_span_id",
     "arriero_process",
@@ -49,6 +51,8 @@ class AttemptFilter(logging.Filter):
             attempt = step_try.attempt
             record.arriero_task, record.arriero_step = attempt.task_id, attempt.step
             record.arriero_attempt = attempt.number
+            if step_try.tags is not None:
+                record.arriero_tags = read_tags(step_try.tags)
         _note_span(record)
         if process := self._process():
             record.arriero_process = process

@@ -989,6 +989,16 @@ def a_verb_is_recorded_to_have_begun_an_undo_that_did_not_begin(story: Story) ->
 
 
 @violates("I59")
+def a_change_of_tags_found_others_than_the_task_had(story: Story) -> None:
+    story.event("patient", "operator.action", verb="tag")["tags_before"] = {"tenant": "globex"}
+
+
+@violates("I59")
+def a_change_of_tags_does_not_say_what_it_changed(story: Story) -> None:
+    del story.event("patient", "operator.action", verb="tag")["tags"]
+
+
+@violates("I59")
 def a_task_under_way_is_resubmitted(story: Story) -> None:
     story.event("patient", "operator.action", verb="pause")["verb"] = "resubmit"
 

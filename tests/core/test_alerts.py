@@ -140,6 +140,7 @@ def test_the_event_of_an_open_alert_says_everything() -> None:
             "last_opened_at": None,
             "task_ids": [],
             "select": "",
+            "tags": {},
         },
     }
 

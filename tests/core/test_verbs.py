@@ -43,7 +43,7 @@ from arriero.model.commands import Operate
 from arriero.model.failures import StepFailure, TaskFailure
 from arriero.model.moves import Compensate
 from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy
-from arriero.model.verb_rules import VERB_RULES
+from arriero.model.verb_rules import VERB_RULES, VERBS
 
 LATER = later(NOW, 100)
 
@@ -57,6 +57,7 @@ TABLE = {
     Verb.PAUSE: "pending processing compensating",
     Verb.RESUME: "pending processing compensating",
     Verb.SNOOZE: "pending processing compensating",
+    Verb.TAG: "pending processing processed held compensating compensated",
 }
 
 _ENDED: dict[str, Any] = {"locked_by": None, "ended_at": NOW}
@@ -135,6 +136,8 @@ def _command(verb: Verb, of: Loaded, **changes: Any) -> Operate:
         fields |= {"step": 2, "result": "7"}
     if verb is Verb.SNOOZE:
         fields["within"] = 60.0
+    if verb is Verb.TAG:
+        fields["tags"] = '{"old":null,"tenant":"acme"}'
     return Operate(**(fields | changes))
 
 
@@ -254,7 +257,7 @@ def test_what_is_allowed_while_paused_leaves_it_paused_unless_it_ends_the_pause(
         _refused(verb, paused)
         return
     after = _operated(verb, paused).task
-    still = verb in (Verb.EXTEND, Verb.ANSWER, Verb.SNOOZE)
+    still = verb in (Verb.EXTEND, Verb.ANSWER, Verb.SNOOZE, Verb.TAG)
     assert (after.paused_at is not None) == still
     if not still and after.ended_at is None:
         assert after.not_before is not None or situation == "processing, put down"
@@ -460,9 +463,28 @@ def _forms(verb: Verb, of: Loaded) -> list[Operate]:
 @pytest.mark.parametrize("situation", [*SITUATIONS, "a step stops the undo"])
 def test_what_is_said_to_be_allowed_is_just_what_would_be_carried_out(situation: str) -> None:
     of = SITUATIONS.get(situation, STUCK)
-    for verb in Verb:
+    for verb in (verb for verb in Verb if not VERBS[verb].is_note):
         is_carried_out = any(find_verb_refusal(form, of, LATER) is None for form in _forms(verb, of))
         assert (verb in list_allowed_verbs(of.task, of.life)) == is_carried_out, verb
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_change_of_tags_is_always_allowed_and_so_never_listed(situation: str) -> None:
+    of = SITUATIONS[situation]
+    assert Verb.TAG not in list_allowed_verbs(of.task, of.life)
+    change = _operated(Verb.TAG, of)
+    assert (change.task.tags, change.task.submitted_tags, change.task.state) == (
+        '{"tenant":"acme"}',
+        "{}",
+        of.task.state,
+    )
+    assert (change.steps, change.opened, change.statuses, change.alert, _kinds(change)) == (
+        [],
+        [],
+        [],
+        None,
+        ["operator.action"],
+    )
 
 
 def test_of_a_stuck_undo_every_verb_says_the_same_remedy() -> None:

@@ -347,6 +347,7 @@ async def _in_the_hands_of_people(town: Town) -> None:
     )
     await town.operate("patient", Verb.EXTEND, within=2 * LIMIT)
     await town.operate("patient", Verb.PAUSE)
+    await town.operate("patient", Verb.TAG, tags='{"tenant":"acme"}')
     await town.report("patient", 1, RetryAsked(UNSURE, True, later(Instant(town.at), 1)))
     await town.report("patient", 3, Succeeded("3"))
     await town.operate("patient", Verb.RESUME)

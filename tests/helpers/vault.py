@@ -267,6 +267,7 @@ class Vault:
             ("answer", held, {"step": "audit", "result": "by hand"}, {"state": "held"}),
             ("pause", sleeping, {}, {"workflow": "wait_long"}),
             ("snooze", sleeping, {"delay": 60.0}, {"workflow": "wait_long"}),
+            ("tag", sleeping, {"put": {"tenant": "acme"}}, {"workflow": "wait_long"}),
         ]
         found = []
         for verb, task, more, which in named:

@@ -50,7 +50,12 @@ async def scrape(collector: MetricsCollector) -> dict[tuple[str, ...], float]:
 
 
 # Nothing was refused, and nobody asked over HTTP.
-NOTHING_HAPPENED = ("arriero_commands_refused", "arriero_http_requests", "arriero_http_problems")
+NOTHING_HAPPENED = (
+    "arriero_commands_refused",
+    "arriero_http_requests",
+    "arriero_http_problems",
+    "arriero_tasks_ended_by_tag",
+)
 
 
 @pytest.mark.parametrize("accept", ["", "text/plain", OPENMETRICS], ids=["nothing", "plain", "openmetrics"])

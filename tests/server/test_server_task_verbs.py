@@ -186,6 +186,7 @@ async def test_a_verb_on_everything_or_on_nothing_is_refused(verb: Verb, selecti
         Verb.EXTEND: {"within": 5.0},
         Verb.SNOOZE: {"delay": 5.0},
         Verb.ANSWER: {"step": "audit"},
+        Verb.TAG: {"put": {"tenant": "acme"}},
     }
     async with open_shop() as world:
         body = {**WHY, **needed.get(verb, {}), **selection}

@@ -289,6 +289,7 @@ class SqliteAgainstMemory:
             "delay": self.random.choice([0.0, 0.0, 1.0]),
             "complete_within": self.random.choice([None, None, 20.0]),
             "reply_to": self.random.choice([None, *QUEUES]),
+            "tags": self.choose_by_clock([None, '{"tenant":"acme"}', '{"region":"eu","tenant":"globex"}']),
         }
         ids = self.random.choices(IDS, k=self.random.randint(1, 3))
         batch = [submission(task_id, **changes, **self.place(task_id)) for task_id in ids]
@@ -457,6 +458,10 @@ class SqliteAgainstMemory:
         elif verb is Verb.ANSWER:
             what = {"step": self._ordinal(task)}
             what |= {"did_not_happen": True} if self.one_in(2) else {"result": '"by hand"'}
+        elif verb is Verb.TAG:
+            what = {
+                "tags": self.choose_by_clock(['{"tenant":"acme"}', '{"region":"eu","tenant":null}', '{"region":null}'])
+            }
         elif verb is Verb.RESUBMIT and self.one_in(2):
             what = {"arguments": '{"amount":6}', "step": self._to_be_edited(task)}
         return [
@@ -587,6 +592,10 @@ class SqliteAgainstMemory:
         members = self.memory.members(convoy_no)
         return self.memory.convoy(convoy_no).parked_at is not None or any(task.ended_at is None for task in members)
 
+    def choose_by_clock(self, choices: Sequence[T]) -> T:
+        """Choose one by the clock, so that what else is drawn stays the same."""
+        return choices[self.clock() // 7 % len(choices)]
+
     def _draw_snoozed(self) -> dict[str, Any]:
         snoozed = (None, True, False)[self.clock() % 3]  # by the clock: what else is drawn stays the same
         return {} if snoozed is None else {"snoozed": snoozed, "snoozed_at": self.clock()}
@@ -601,6 +610,9 @@ class SqliteAgainstMemory:
             code=self.random.choice([None, "declined", ""]),
             text=self.random.choice([None, "DECL", "%"]),
             paused=self.random.choice([None, True, False]),
+            tags=self.choose_by_clock(
+                [None, None, {"tenant": "acme"}, {"region": "eu", "tenant": "acme"}, {"region": "eu"}]
+            ),
             **self._draw_snoozed(),
         )
         after, limit = self.random.randrange(5), self.random.choice([1, 100])

@@ -124,6 +124,8 @@ def verb(asked: Verb, task: TaskRow, **changes: Any) -> Operate:
         fields |= {"step": 2, "result": '"by hand"'}
     if asked is Verb.SNOOZE:
         fields["within"] = MINUTE / 2
+    if asked is Verb.TAG:
+        fields["tags"] = '{"old":null,"tenant":"acme"}'
     return Operate(**(fields | changes))
 
 

@@ -378,6 +378,8 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
         found.append(f"task {task.task_id}: its history says that it is {'' if fold.paused else 'not '}paused")
     if (waiting := sum(signal.taken_by is None for signal in fold.signals.values())) != task.inbox:
         found.append(f"task {task.task_id}: its inbox holds {task.inbox} signals, its history says {waiting} (I79)")
+    if fold.tags != _read_tags(task.tags):
+        found.append(f"task {task.task_id}: its tags are {task.tags}, its history says {fold.tags}")
     if fold.holder != task.locked_by:
         found.append(f"task {task.task_id}: holder is {task.locked_by}, its history says {fold.holder}")
     if set(fold.steps) != {step.ordinal for step in loaded.steps}:
@@ -403,6 +405,14 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
                 f"task {task.task_id} step {step.ordinal}: its checkpoint is another than its history says (I69)"
             )
     return found
+
+
+def _read_tags(text: str | None) -> object:
+    """Read the tags of a row; a text that is not JSON stands for itself."""
+    try:
+        return {} if text is None else msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def find_convoy_differences(history: History, row: ConvoyRow) -> list[str]:

@@ -109,6 +109,7 @@ class TaskFold:
         self.keys: dict[str, int] = {}
         self.reply_to: str | None = None
         self.app = ""
+        self.tags: dict[str, str] = {}
         self.status_count = 0
         self.last_status = ""
         self.convoy_no: int | None = None

@@ -122,6 +122,8 @@ def _operate(task: TaskFold, event: OperatorAction) -> None:
         task.snoozed_until = None
     if verb is Verb.SNOOZE:
         _snooze(task, event)
+    if verb is Verb.TAG:
+        _change_tags(task, event)
     task.grow_fence(event.fence, str(verb))
     task.holder = None
     task.not_before = event.not_before
@@ -148,6 +150,16 @@ def _snooze(task: TaskFold, event: OperatorAction) -> None:
         if before is not None and step.not_before is not None and step.not_before <= before:
             step.not_before = None  # this snooze replaces the one that held it back
     task.snoozed_until = event.until
+
+
+def _change_tags(task: TaskFold, event: OperatorAction) -> None:
+    """Fold a change of tags, which keeps the old values."""
+    if event.tags is UNSET or event.tags_before is UNSET:
+        task.convict("I59", "tag does not say which tags the task had, or has afterwards")
+        return
+    if event.tags_before != task.tags:
+        task.convict("I59", f"tag is recorded to have found the tags {event.tags_before}, they were {task.tags}")
+    task.tags = event.tags
 
 
 def _judge_incarnation(task: TaskFold, event: OperatorAction, verb: Verb) -> None:

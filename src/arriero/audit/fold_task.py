@@ -70,6 +70,7 @@ def _submit(task: TaskFold, event: TaskSubmitted) -> None:
     task.not_before = event.not_before
     task.complete_by = event.complete_by
     task.reply_to = event.reply_to
+    task.tags = event.tags
     task.app = event.app
 
 

@@ -4,7 +4,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_origin
 
 import click
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from ..client.json_payloads import check_json
 from ..client.session import Session
 from ..client.task_verbs import check_signature
+from ..model.tags import gather_tags, parse_tag
 from ..operations.declaration import Done, OperationDeclaration, split_annotation
 from ..operations.problems import ExitCode
 from ..text.format import format_seconds
@@ -155,7 +156,7 @@ def format_options(given: msgspec.Struct) -> str:
     texts: list[str] = []
     for field in msgspec.structs.fields(given):
         value = getattr(given, field.name)
-        if value is None:
+        if value is None or value in ({}, ()):
             continue
         name = name_option(field)
         if value is False:
@@ -164,6 +165,8 @@ def format_options(given: msgspec.Struct) -> str:
             texts.append(name)
         elif isinstance(value, float):
             texts.append(f"{name} {format_seconds(value)}")
+        elif isinstance(value, dict):
+            texts += [f"{name} {one}={text}" for one, text in value.items()]
         elif isinstance(value, datetime):
             texts.append(f"{name} {value.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
         else:
@@ -194,6 +197,8 @@ _NULL = object()  # the value of an option that stands for None
 def _build_option(field: msgspec.structs.FieldInfo) -> Option:
     kind, meta = split_annotation(field.type)
     extra, name = meta.extra or {}, name_option(field)
+    if get_origin(kind) in (dict, tuple):
+        return _build_repeated_option(field.name, name, meta, of_tags=get_origin(kind) is dict)
     if kind is bool and field.default is None:
         return click.option(f"{name}/{name.replace('--', '--not-', 1)}", default=None, help=meta.description)
     if kind is bool:
@@ -216,6 +221,14 @@ def _build_option(field: msgspec.structs.FieldInfo) -> Option:
     return click.option(*names, type=_read_null(parse, null) if null else parse, help=text, **settings)
 
 
+def _build_repeated_option(field: str, name: str, meta: msgspec.Meta, *, of_tags: bool) -> Option:
+    """Build an option that may be given several times: of tags, or of texts."""
+    settings: dict[str, Any] = {"metavar": (meta.extra or {})["metavar"], "help": meta.description, "multiple": True}
+    if of_tags:
+        settings["type"] = parse_tag
+    return click.option(*([name, field] if name == "--tag" else [name]), **settings)
+
+
 def _build_json_reader(option: str) -> Callable[[str], msgspec.Raw]:
     """Build the type of an option that takes JSON; it raises InvalidInput for a text that is none, or doubtful."""
 
@@ -233,7 +246,11 @@ def _read_null(parse: Callable[[str], Any], null: str) -> Callable[[str], Any]:
 
 def read_arguments(arguments: type[msgspec.Struct], given: dict[str, Any]) -> Any:
     """Build the arguments from the options of a command; one that was not given has the default of its field."""
-    return arguments(**{name: None if value is _NULL else value for name, value in given.items() if value is not None})
+    named = {name: None if value is _NULL else value for name, value in given.items() if value not in (None, ())}
+    for name, value in named.items():
+        if isinstance(value, tuple) and isinstance(value[0], tuple):  # pairs, as ``parse_tag`` gives them
+            named[name] = gather_tags(value)
+    return arguments(**named)
 
 
 def parse_instant(text: str) -> datetime:

@@ -27,6 +27,7 @@ from ..explain.past import Elapsed, may_have_waited
 from ..inspection.attempts import Retrying
 from ..model import TASK_OPEN, Instant, Loaded, StepKind, StepState, TaskRow, TaskState, Turn
 from ..model.instants import as_datetime
+from ..model.tags import format_tags
 from ..store.readable import legible_task
 from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
@@ -257,6 +258,7 @@ def _print_task(one: TaskAnswer, loaded: Loaded, *, with_policy: bool, with_trac
     click.echo(f"{'state:':{LABEL_WIDTH}}{format_state(one.state)}")
     _print_fields(
         {
+            "tags": format_tags(one.tags),
             "convoy": _format_convoy(loaded),
             "waits for": one.waiting_for,
             "reason": one.reason,

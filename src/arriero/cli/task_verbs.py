@@ -24,7 +24,8 @@ from ..client.task_verbs import (
 from ..client.tasks import TaskSelector
 from ..errors import InvalidInput, NotAllowed, UnknownTask
 from ..model import Loaded, TaskState, Verb
-from ..model.verb_rules import VERB_RULES, VERBS, AnswerArguments, VerbArguments
+from ..model.tags import gather_tags, parse_tag
+from ..model.verb_rules import VERB_RULES, VERBS, AnswerArguments, TagArguments, VerbArguments
 from ..operations.problems import ExitCode
 from ..text.escaping import shell_argument
 from .operation_commands import (
@@ -293,6 +294,9 @@ _STEP: list[Option] = [
 ]
 
 
+_CHANGES: list[Option] = [click.argument("words", metavar="[NAME=VALUE|NAME-]...", nargs=-1)]
+
+
 def build_verb_command(verb: Verb) -> click.Command:
     """Build the command of a verb."""
     declared = VERBS[verb]
@@ -300,12 +304,16 @@ def build_verb_command(verb: Verb) -> click.Command:
     own = build_options(declared.arguments)
     if declared.arguments is AnswerArguments:
         own = _STEP + build_options(declared.arguments, without=["step"])
+    elif declared.arguments is TagArguments:
+        own = _CHANGES + own
     if any(_is_json(field) for field in msgspec.structs.fields(declared.arguments)):
         own.append(_APP)
 
     def run(app: str | None = None, **given: Any) -> None:
         if declared.arguments is AnswerArguments:
             given["at_step"] = _require_one_step(given.pop("positional_step"), given["at_step"])
+        elif declared.arguments is TagArguments:
+            given |= _read_tag_words(given)
         own_given = {name: given.pop(option.strip("-").replace("-", "_")) for name, option in names.items()}
         request = TaskVerbRequest(verb=verb, **given)
         if not names:
@@ -346,6 +354,21 @@ def _require_one_step(positional: str | None, at_step: str | None) -> str:
             "answer which step? Name it after the ID, or with --at-step; `arriero task show ID` lists them"
         )
     return step
+
+
+def _read_tag_words(given: dict[str, Any]) -> dict[str, Any]:
+    """Read the words of a change of tags, which follow the ID, or a filter in place of it."""
+    words: tuple[str, ...] = given.pop("words")
+    task_id: str | None = given["task_id"]
+    if task_id is not None and format_options(given["which"]):
+        words, task_id = (task_id, *words), None
+    removed = [word for word in words if "=" not in word]
+    for word in removed:
+        if not word.endswith("-"):
+            raise InvalidInput(f"{word!r} is not a change of a tag; write NAME=VALUE to put it, or NAME- to remove it")
+    put = gather_tags([*given["put"], *(parse_tag(word) for word in words if "=" in word)])
+    remove = (*given["remove"], *(word.removesuffix("-") for word in removed))
+    return {"task_id": task_id, "put": put, "remove": remove}
 
 
 VERB_COMMANDS = tuple(map(build_verb_command, Verb))

@@ -71,6 +71,7 @@ def _make_node(
     session: Session, roles: frozenset[str], agents: tuple[Agent, ...], configuration: Configuration
 ) -> Node:
     store, ports = session.store, session.ports
+    session.commit_counts.counted_tags = configuration.metrics_tags
     groups = group_agents(session.agents)
     said = _about(session.app, agents, session.codes, roles, groups)
     pulled = tuple(sorted(agent.name for agent in session.agents if agent.is_pulled))

@@ -1,7 +1,7 @@
 """The front for code on an event loop: it submits tasks and asks about them. It decides nothing."""
 
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -10,6 +10,7 @@ from ..declare.steps import Agent, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import InvalidInput
 from ..model.policies import Duration, check_seconds
+from ..model.tags import check_tags
 from ..payloads import codec
 from ..runtime.code import Code
 from ..store import open_store
@@ -85,6 +86,7 @@ class Client:
         priority: int = 5,
         delay: Duration = 0,
         reply_to: str | None = None,
+        tags: Mapping[str, str] | None = None,
         traceparent: str | None = None,
         tracestate: str | None = None,
         connection: Any = None,
@@ -102,12 +104,13 @@ class Client:
                 convoys, never inside one.
             delay: seconds or timedelta before it may start.
             reply_to: a reply queue that receives what becomes of the task; see ``replies``.
+            tags: names with a text each, by which operators find the task, at most 20: ``{"tenant": "acme"}``.
             traceparent, tracestate: headers of W3C Trace Context that came with a request; else the current span, if the App
                 traces its tasks.
             connection: with a transaction open on the store's database: the task is part of it, and there is none unless
                 you commit. On SQLite a ``sqlite3.Connection``, see ``arriero.connect``; on PostgreSQL one of psycopg, a
                 session or connection of SQLAlchemy, each sync or async, or Django's.
-        Raises: InvalidInput - a bad id, key, priority, delay or traceparent, a definition that is not in this App, another workflow or
+        Raises: InvalidInput - a bad id, key, priority, delay, tag or traceparent, a definition that is not in this App, another workflow or
             body under a known id or sequence, a convoy that has ended or is ordered otherwise, or a connection that is not
             fit; TransactionConflict - roll back and run your transaction again; StoreError; OutcomeUnknown.
         """
@@ -119,6 +122,7 @@ class Client:
             priority=priority,
             delay=check_seconds(delay, "delay"),
             reply_to=reply_to,
+            tags=None if tags is None else check_tags(tags),
             traceparent=traceparent,
             tracestate=tracestate,
         )
@@ -144,6 +148,7 @@ class Client:
         priority: int = 5,
         delay: Duration = 0,
         reply_to: str | None = None,
+        tags: Mapping[str, str] | None = None,
         traceparent: str | None = None,
         tracestate: str | None = None,
     ) -> R:
@@ -154,7 +159,7 @@ class Client:
 
         Args:
             timeout: seconds or timedelta to wait after the submission; None waits as long as it takes.
-            task_id, convoy, sequence, end_of_sequence, priority, delay, reply_to, traceparent, tracestate: as for ``submit``.
+            task_id, convoy, sequence, end_of_sequence, priority, delay, reply_to, tags, traceparent, tracestate: as for ``submit``.
         Raises: TimeoutError; TaskCompensated when it was undone; TaskHeld when it waits for an operator; what ``submit`` raises.
         """
         limit = None if timeout is None else check_seconds(timeout, "timeout")  # before anything is submitted
@@ -167,6 +172,7 @@ class Client:
             priority=priority,
             delay=delay,
             reply_to=reply_to,
+            tags=tags,
             traceparent=traceparent,
             tracestate=tracestate,
         )
@@ -227,6 +233,7 @@ class Client:
         paused: bool | None = None,
         snoozed: bool | None = None,
         ledger: str | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> Tasks:
         """All tasks that this names: to count, to look at, or to carry out one verb on each.
 
@@ -240,6 +247,7 @@ class Client:
             paused: whether an operator keeps it from continuing.
             snoozed: whether it is open and a snooze of it has not ended.
             ledger: id of the ledger that it came with, from release 0.5 on; its duplicates came before.
+            tags: with each of these tags.
         Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
         """
         which = TaskSelector(
@@ -254,6 +262,7 @@ class Client:
             paused=paused,
             snoozed=snoozed,
             ledger=ledger,
+            tags=None if tags is None else check_tags(tags),
         )
         return Tasks(self.session, which.check())
 

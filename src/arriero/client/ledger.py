@@ -1,7 +1,7 @@
 """Ledgers: one message with operations on many keys becomes one task each, all of them or none."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -38,11 +38,11 @@ class Entry:
         convoy: the key; entries of one key are handled one after the other, in the order of their lines.
         task_id: your business id; without one, the task is named LEDGER_ID:LINE.
         sequence: the producer's own number in the convoy, 1, 2, ...
-        priority: 0 to 9, as of ``App.submit``.
+        priority, tags: as of ``App.submit``.
     Nothing is checked before it is submitted: then what is wrong with it is reported with its line.
     """
 
-    __slots__ = ("call", "convoy", "priority", "reason", "sequence", "task_id")
+    __slots__ = ("call", "convoy", "priority", "reason", "sequence", "tags", "task_id")
 
     def __init__(
         self,
@@ -52,19 +52,21 @@ class Entry:
         task_id: str | None = None,
         sequence: int | None = None,
         priority: int = PRIORITY_DEFAULT,
+        tags: Mapping[str, str] | None = None,
     ) -> None:
         self.call: WorkflowCall[Any] | StepCall[Any] | None = call
         self.convoy = convoy
         self.task_id = task_id
         self.sequence = sequence
         self.priority = priority
+        self.tags: Any = tags  # checked with its line
         self.reason = ""
 
     @classmethod
     def bad(cls, reason: str) -> "Entry":
         """Stands for a line that cannot be read as an operation. ``reason``: what is wrong with it, for operators."""
         made = cls.__new__(cls)
-        made.call = made.convoy = made.task_id = made.sequence = None
+        made.call = made.convoy = made.task_id = made.sequence = made.tags = None
         made.priority = PRIORITY_DEFAULT
         made.reason = codec.recordable_text(str(reason).strip()) or "it cannot be read"
         return made
@@ -180,7 +182,9 @@ class LedgerSubmission:
 
     def _build_submission(self, entry: Entry) -> Submit:
         task_id = f"{self._id}:{self._line}" if entry.task_id is None else entry.task_id
-        options = SubmitOptions(task_id=task_id, convoy=entry.convoy, sequence=entry.sequence, priority=entry.priority)
+        options = SubmitOptions(
+            task_id=task_id, convoy=entry.convoy, sequence=entry.sequence, priority=entry.priority, tags=entry.tags
+        )
         return build_submission(self._session, entry.call, options)
 
     async def _write_pending(self, ledger: LedgerRow) -> LedgerRow:
@@ -295,6 +299,9 @@ def _digest_after(before: str, entry: Entry) -> str:
         task_id=_make_plain(entry.task_id),
         bad=entry.reason,
         priority=None if entry.priority == PRIORITY_DEFAULT else _make_plain(entry.priority),
+        tags=repr(sorted(entry.tags.items(), key=repr) if isinstance(entry.tags, Mapping) else entry.tags)
+        if entry.tags
+        else "",
     )
 
 

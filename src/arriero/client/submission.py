@@ -15,6 +15,7 @@ from ..model import STEP_PREFIX
 from ..model.answers import TOO_MANY_OPEN_TASKS, Refusal, Submitted
 from ..model.commands import Submit
 from ..model.policies import TaskPolicy, check_seconds, encode_policy
+from ..model.tags import TAGS_SCHEMA, check_tags, encode_tags
 from ..payloads import codec
 from ..runtime.code import OneStep
 from .session import Session
@@ -46,6 +47,14 @@ class SubmissionOptions(msgspec.Struct, frozen=True, kw_only=True):
     reply_to: Annotated[
         str | None,
         msgspec.Meta(description="The reply queue that receives its status messages.", extra={"metavar": "QUEUE"}),
+    ] = None
+    tags: Annotated[
+        dict[str, Any] | None,
+        msgspec.Meta(
+            description="A tag, by which operators find the task. May be given several times.",
+            extra={"option": "--tag", "metavar": "NAME=VALUE"},
+            extra_json_schema=TAGS_SCHEMA,
+        ),
     ] = None
 
 
@@ -87,6 +96,7 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
         trace_context=_find_trace_context(session, options),
         submitter=None if session.cap is None else session.cap.submitter,
         open_tasks_max=None if session.cap is None else session.cap.open_tasks_max,
+        tags=None if options.tags is None else encode_tags(check_tags(options.tags)),
     )
 
 

@@ -142,6 +142,7 @@ class SyncTask(_Mirror, Generic[R_co]):
     resume = _build_waiting_method(Task.resume)
     snooze = _build_waiting_method(Task.snooze)
     send = _build_waiting_method(Task.send)
+    change_tags = _build_waiting_method(Task.change_tags)
 
 
 class SyncTasks(_Mirror):
@@ -160,6 +161,7 @@ class SyncTasks(_Mirror):
     pause = _build_waiting_method(Tasks.pause)
     resume = _build_waiting_method(Tasks.resume)
     snooze = _build_waiting_method(Tasks.snooze)
+    change_tags = _build_waiting_method(Tasks.change_tags)
 
     def __iter__(self) -> Iterator[TaskView]:
         return BackgroundReading(self._background, lambda: aiter(self._to)).each()

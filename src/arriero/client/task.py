@@ -1,6 +1,6 @@
 """The handle of one task: its result, how it stands, and what an operator may do to it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -10,6 +10,7 @@ from ..errors import TaskCompensated, TaskHeld, UnknownTask
 from ..model import TaskState, Verb
 from ..model.failures import choose_public_text, read_task_failure
 from ..model.policies import Duration, check_seconds
+from ..model.tags import check_tag_change, encode_changes
 from ..runtime.code import Code
 from ..store.contract import Ended
 from ..text.format import format_location
@@ -191,6 +192,22 @@ class Task(Generic[R_co]):
         seconds = check_seconds(delay, "delay", at_least=0.001)
         await operate_task(
             self._session, Verb.SNOOZE, await load_task_to_act(self._session, self.id), by, reason, within=seconds
+        )
+
+    async def change_tags(
+        self, put: Mapping[str, str] | None = None, remove: Collection[str] = (), *, by: str, reason: str
+    ) -> None:
+        """Change the tags by which operators find the task, in any state. The task's code still sees those it was submitted with.
+
+        Args:
+            put: new values by name; those that it does not name stay.
+            remove: names; one that the task does not have is passed over.
+        Raises: as ``resubmit``; also where it would have more than 20 tags.
+        """
+        check_tag_change({} if put is None else put, remove)
+        changes = encode_changes(put or {}, tuple(remove))
+        await operate_task(
+            self._session, Verb.TAG, await load_task_to_act(self._session, self.id), by, reason, tags=changes
         )
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from ..inspection.attempts import Retrying
 from ..model import Instant, Loaded, StepKind, StepRow, TaskRow, TaskState
 from ..model.failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
 from ..model.progress import PublishedRow
+from ..model.tags import read_tags
 from ..store.readable import faults_of, format_faults, legible, legible_task
 from ..store.state_store import StateStore
 from .payload_record import ShownRecord
@@ -60,6 +61,7 @@ class ListedTask(msgspec.Struct, frozen=True):
     retry: ListedRetry | None = None
     app: str = ""
     snoozed_until: datetime | None = None
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class StandingTask(msgspec.Struct, frozen=True):
@@ -80,6 +82,7 @@ class StandingTask(msgspec.Struct, frozen=True):
     convoy: str | None
     place: int | None
     sequence: int | None
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class ShownPolicy(msgspec.Struct, frozen=True):
@@ -169,6 +172,7 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     payloads: Payloads | msgspec.UnsetType = msgspec.UNSET
     published: Payload = msgspec.UNSET
     published_at: datetime | None = None
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -233,6 +237,7 @@ def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None) -
         reason=format_faults(faults) or ("" if failure is None else failure.reason),
         paused=task.paused_at is not None,
         snoozed_until=to_datetime(find_snooze_end(task)),
+        tags=read_tags(task.tags),
         retry=None if retrying is None else build_output(ListedRetry, retrying, running=retrying.is_running),
     )
 
@@ -250,6 +255,7 @@ async def load_standing_task(as_it_stands: Loaded, store: StateStore) -> Standin
         reason="" if task.failure is None else read_task_failure(task.failure).reason,
         paused=task.paused_at is not None,
         convoy=None if loaded.convoy is None else loaded.convoy.key,
+        tags=read_tags(task.tags),
     )
 
 
@@ -288,6 +294,7 @@ def build_shown_task(
         record=context.record,
         snoozed_until=to_datetime(find_snooze_end(task)),
         **context.show_published(0),
+        tags=read_tags(task.tags),
         **more,
     )
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..core.verb_guards import list_steps_to_redo, may_edit_all
-from ..core.verb_preview import find_verb_refusal
 from ..declare.steps import Step
 from ..declare.workflows import Workflow
 from ..errors import ApprovalNeeded, InvalidInput, UnknownTask, UnreadableRow, VerbRefused
@@ -69,12 +68,19 @@ def build_command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason:
     )
 
 
+def _judge_verb(command: Operate, loaded: Loaded, now: Instant) -> Refusal | None:
+    """Return why a verb would be refused; None: it would be carried out."""
+    from ..core.verb_preview import find_verb_refusal  # only who asks in advance pays for loading it
+
+    return find_verb_refusal(command, loaded, now)
+
+
 def refuse_edits(loaded: Loaded, now: Instant, *, by: str, reason: str) -> None:
     """Refuse a resubmission by the task's state first: that explains more than a wrong argument. Raises VerbRefused."""
     trial = build_command(Verb.RESUBMIT, loaded, "", by=by, reason=reason)
-    refusal = find_verb_refusal(trial, loaded, now)
+    refusal = _judge_verb(trial, loaded, now)
     if refusal is None and loaded.task.state is TaskState.HELD and loaded.task.undoing:
-        refusal = find_verb_refusal(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
+        refusal = _judge_verb(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
     if refusal is not None:
         raise_refused(Verb.RESUBMIT, loaded.task.task_id, refusal)
 
@@ -242,7 +248,7 @@ async def operate_task(session: Session, verb: Verb, loaded: Loaded, by: str, re
 def preview_verb(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> None:
     """Judge a verb on a task as it was just seen, and change nothing. Raises VerbRefused, InvalidInput."""
     command = build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
-    if refusal := find_verb_refusal(command, loaded, session.store.now()):
+    if refusal := _judge_verb(command, loaded, session.store.now()):
         raise_refused(verb, loaded.task.task_id, refusal)
 
 
@@ -374,6 +380,6 @@ async def operate_rows(
 async def _list_refusals(session: Session, asked: list[tuple[Operate, Loaded]], dry_run: bool) -> list[Refusal | None]:
     if dry_run:
         now = session.store.now()
-        return [find_verb_refusal(command, loaded, now) for command, loaded in asked]
+        return [_judge_verb(command, loaded, now) for command, loaded in asked]
     answers = await session.operate([command for command, _ in asked])
     return [answer if isinstance(answer, Refusal) else None for answer in answers]

@@ -17,6 +17,7 @@ from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepK
 from ..model.failures import CapturedTraceback, TaskFailure, choose_public_text, read_step_failure, read_task_failure
 from ..model.instants import as_datetime
 from ..model.progress import PublishedRow
+from ..model.tags import read_tags
 from ..payloads.codec import decoder
 from ..runtime.code import Code
 from ..store.readable import Fault, format_faults, legible_task
@@ -171,6 +172,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
         public: what a customer may read of ``failure``; ``reason`` is for operators.
         published: what its code published last by ``arriero.publish``, as plain JSON values; None: nothing.
             ``published_at``: when.
+        tags: as they are now, by name.
     """
 
     id: str
@@ -206,6 +208,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
     snoozed_until: datetime | None = None
     published: Any = None
     published_at: datetime | None = None
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def last_failure(self) -> FailureView | None:
@@ -373,6 +376,7 @@ class _TaskViewBuilder:
             public="" if failure is None else choose_public_text(failure, task.state),
             published=self._published(0),
             published_at=self._published_at(0),
+            tags=read_tags(task.tags),
         )
 
     def _step(self, step: StepRow, ordinals: Mapping[int, int], undone: Mapping[int, int]) -> StepView:

@@ -1,6 +1,6 @@
 """The tasks that a filter names: count, list, and one verb for each."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -10,6 +10,7 @@ from ..errors import InvalidInput
 from ..model import STEP_PREFIX, Instant, Loaded, TaskState, Verb, later
 from ..model.instants import as_instant
 from ..model.policies import Duration, check_seconds
+from ..model.tags import check_tag_change, check_tags, encode_changes
 from ..payloads import codec
 from ..store.task_filter import TaskCriteria, TaskFilter
 from . import task_verbs
@@ -44,6 +45,8 @@ class TaskSelector(TaskCriteria, frozen=True, kw_only=True, forbid_unknown_field
                 codec.check_id(value.removeprefix(STEP_PREFIX), f"{prefix}{name}")
             if not value.strip():
                 raise InvalidInput(f"{prefix}{name} is empty; leave it out, or say which tasks are meant")
+        if self.tags is not None and not check_tags(self.tags, f"{prefix}tags"):
+            raise InvalidInput(f"{prefix}tags is empty; leave it out, or name a tag")
         if self.state is not None and self.state not in tuple(TaskState):
             raise InvalidInput(f"{prefix}state {self.state!r} is not known; states are {', '.join(TaskState)}")
         if self.older_than is not None:
@@ -154,6 +157,21 @@ class Tasks:
         """Snooze each; see Task.snooze."""
         seconds = check_seconds(delay, "delay", at_least=0.001)
         return await self._each(Verb.SNOOZE, by, reason, dry_run, progress, lambda _: {"within": seconds})
+
+    async def change_tags(
+        self,
+        put: Mapping[str, str] | None = None,
+        remove: Collection[str] = (),
+        *,
+        by: str,
+        reason: str,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Acted:
+        """Change the tags of each; see Task.change_tags."""
+        check_tag_change({} if put is None else put, remove)
+        changes = encode_changes(put or {}, tuple(remove))
+        return await self._each(Verb.TAG, by, reason, dry_run, progress, lambda _: {"tags": changes})
 
     async def _each(
         self,

@@ -29,6 +29,7 @@ from .values import (
     ROLE_NAMES,
     SECONDS,
     STORE,
+    TAG_NAMES,
     WEBHOOK_SECRET,
     WEBHOOK_URL,
     SettingInfo,
@@ -126,9 +127,14 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
     approvals_pause: Annotated[int, _persons(Verb.PAUSE)] = 1
     approvals_resume: Annotated[int, _persons(Verb.RESUME)] = 1
     approvals_snooze: Annotated[int, _persons(Verb.SNOOZE)] = 1
+    approvals_tag: Annotated[int, _persons(Verb.TAG)] = 1
     approvals_keep_seconds: Annotated[
         float, _seconds("approvals", "An approval counts for so long; any verb carried out on the task ends it.")
     ] = DAY
+
+    metrics_tags: Annotated[
+        tuple[str, ...], SettingInfo(TAG_NAMES, "Tags by which metrics count the tasks that ended.", "metrics")
+    ] = ()
 
     log_format: Annotated[
         str,

@@ -13,6 +13,7 @@ import msgspec
 from ..core.lease import PROBATION_FROM
 from ..errors import InvalidInput
 from ..model.policies import SECONDS_MAX
+from ..model.tags import check_tag_name
 from ..runtime.settings import ROLES, check_roles
 from ..text.escaping import mask_url, mask_webhook
 
@@ -255,6 +256,14 @@ def _names(value: object) -> tuple[str, ...]:
     return names
 
 
+def _tag_names(value: object) -> tuple[str, ...]:
+    names = _names(value)
+    try:
+        return tuple(dict.fromkeys(check_tag_name(name, "it") for name in names))
+    except InvalidInput as error:
+        raise UnfitValue(str(error)) from error
+
+
 def _origins(value: object) -> tuple[str, ...]:
     names = tuple(name.lower() for name in _names(value))
     if {"*", "null"} & set(names):
@@ -324,6 +333,7 @@ PORT = ValueKind(f"a whole number from 0 to {PORT_MAX}; 0 stands for one that is
 TEXT = ValueKind("a text without control characters", _text)
 HEADER = ValueKind("the name of a header that says nothing else, like X-Forwarded-User", _header)
 NAMES = ValueKind("a list of texts", _names, _role_names_of)
+TAG_NAMES = ValueKind('a list of names of tags, like ["tenant"]', _tag_names, _role_names_of)
 ORIGINS = ValueKind("a list of origins without a path, like https://desk.example.com", _origins, _role_names_of)
 NETWORKS = ValueKind('a list of addresses or networks, like ["127.0.0.1", "10.0.0.0/24"]', _networks, _role_names_of)
 SCOPES = ValueKind("a list of scopes of tokens", _scopes, _role_names_of)

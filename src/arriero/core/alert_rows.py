@@ -29,6 +29,7 @@ def build_task_alert(task: TaskRow, failure: TaskFailure, now: Instant) -> Alert
         next_at=now,
         error="",
         trace=msgspec.json.encode(failure.trace).decode() if failure.trace else None,
+        tags=task.tags,
     )
 
 

@@ -9,7 +9,7 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from ..errors import InvalidInput
 from ..model import AlertRow
 from ..model.failures import CapturedTraceback
 from ..model.instants import as_datetime
+from ..model.tags import format_tags, read_tags
 from ..text.escaping import escape_text, one_line, shell_word
 from ..text.format import format_count, format_location
 from .alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
@@ -118,6 +119,7 @@ class Alert(msgspec.Struct, frozen=True):
         last_opened_at: when the last of several tasks was held; None: there is one.
         task_ids: the first of several tasks.
         select: options of the command line that select them all, as for ``arriero task resubmit``.
+        tags: of the task; of several tasks those of the first.
     """
 
     id: str
@@ -137,6 +139,7 @@ class Alert(msgspec.Struct, frozen=True):
     last_opened_at: datetime | None = None
     task_ids: tuple[str, ...] = ()
     select: str = ""
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -166,7 +169,16 @@ def build_alert(row: AlertRow, store_id: str) -> Alert:
         closed_at=None if row.closed_at is None else as_datetime(row.closed_at),
         at=format_location(trace),
         trace=trace,
+        tags=_read_tags(row),
     )
+
+
+def _read_tags(row: AlertRow) -> dict[str, str]:
+    """Read the tags; none if they cannot be read, as of ``_read_trace``."""
+    try:
+        return read_tags(row.tags)
+    except (msgspec.MsgspecError, TypeError):
+        return {}
 
 
 def _read_trace(row: AlertRow) -> CapturedTraceback:
@@ -198,6 +210,7 @@ def format_alert_line(alert: Alert) -> str:
     facts = [f"cause {alert.cause}"]
     facts += [f"step {alert.step}"] if alert.step else []
     facts += [f"code {alert.code}"] if alert.code else []
+    facts += [f"tags {format_tags(alert.tags)}"] if alert.tags else []
     at = f", at {alert.at}" if alert.at else ""
     facts.append(f"alert {alert.id}")
     next_command = f"; see: arriero task explain {shell_word(alert.task_id)}" if alert.state == "open" else ""

@@ -1,6 +1,7 @@
 """The entries of a ledger in batches, as they are written, and the digest by which a repeated ledger is recognized."""
 
 import hashlib
+from typing import Any
 
 import msgspec
 
@@ -84,11 +85,14 @@ def extend_digest(
     task_id: str | None = None,
     bad: str = "",
     priority: int | str | None = None,
+    tags: str = "",
 ) -> str:
     """Return the digest over the entries before and this one, by which a repeated ledger is recognized.
 
-    ``priority``: None: the default one. Then the digest is the one of releases whose entries had no priority.
+    ``priority``: None: the default one; ``tags``: empty: none. Then the digest is the one of releases whose entries had no such thing.
     """
-    parts = (before, workflow, arguments, convoy, sequence, task_id, bad)
-    text = msgspec.json.encode(parts if priority is None else (*parts, priority))
+    parts: tuple[Any, ...] = (before, workflow, arguments, convoy, sequence, task_id, bad)
+    if priority is not None:
+        parts = (*parts, priority)
+    text = msgspec.json.encode((*parts, {"tags": tags}) if tags else parts)
     return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -50,6 +50,7 @@ def restore_submission(task: TaskRow, tail: TailRow | None, actor: str) -> Submi
         sequence=task.sequence,
         app=task.app,
         submitter=task.submitter,
+        tags=task.tags,
     )
 
 

@@ -60,6 +60,7 @@ class Execution:
         seed: of the task, for ``random`` and ``uuid``.
         now: when the task was started, by the store's clock.
         convoy_state: of the task's convoy, as JSON text, when its turn came.
+        tags: of the task, as JSON text; None: it has none.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Execution:
         seed: int,
         now: Instant,
         convoy_state: str | None = None,
+        tags: str | None = None,
     ) -> None:
         self._code: Coroutine[Any, Any, Any] | None = code  # until it begins
         self._seed = seed
@@ -88,6 +90,7 @@ class Execution:
         self.unseen: list[Identity] = []  # whose results came after the code had ended
         self.end: Returned | Raised | None = None
         self.convoy_state = convoy_state
+        self.tags = tags
         self.kept_convoy_state: str | None = None
         self.published: str | None = None  # last, and not given to the store yet
 

@@ -183,7 +183,12 @@ class TaskRun:
             self._break_off(error)
             return
         convoy_state = None if self.convoy is None else self.convoy.value
-        self.execution = Execution(started, seed=self.task.seed, now=self.task.started_at, convoy_state=convoy_state)
+        tags = (
+            self.task.tags if self.task.submitted_tags is None else self.task.submitted_tags
+        )  # a change would break the replay
+        self.execution = Execution(
+            started, seed=self.task.seed, now=self.task.started_at, convoy_state=convoy_state, tags=tags
+        )
         try:
             steps = [step for step in self.steps.values() if step.kind is not StepKind.COMPENSATION]
             if self.task.incarnation > 1:

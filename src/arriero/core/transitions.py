@@ -31,6 +31,7 @@ from ..model.commands import Advance, AnyCommand, EndByLimit, FreeTask, Recover,
 from ..model.failures import TaskFailure, read_task_failure
 from ..model.moves import BeginUndo, Compensate, Fired, GaveUp, Keep, PlanUndo, Process, Reported, Signalled
 from ..model.progress import Published
+from ..model.tags import read_tags
 from .breaker_book import BreakerBook, begin_attempt
 from .changes import (
     BreakerRows,
@@ -113,6 +114,7 @@ def build_new_task(
         app=command.app,
         trace_context=command.trace_context,
         submitter=command.submitter,
+        tags=command.tags,
     )
     event = TaskSubmitted(
         workflow=command.workflow,
@@ -123,6 +125,7 @@ def build_new_task(
         reply_to=command.reply_to,
         app=command.app,
         ledger=ledger,
+        tags={} if command.tags is None else read_tags(command.tags),
     )
     events: list[Event] = [event]
     statuses: list[StatusRow] = []
@@ -168,7 +171,7 @@ def take(
         [running],
         [],
         [*begun.events, build_dispatched(running, counted, agent)],
-        [Dispatch(running, task.task_id, now, task.lost_count, task.trace_context)],
+        [Dispatch(running, task.task_id, now, task.lost_count, task.trace_context, task.tags)],
         rewrites=bool(agent),
         breakers=list(breakers.changes.values()),
     )

@@ -4,16 +4,21 @@ from collections.abc import Callable
 
 from ..model import STEP_OPEN, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
 from ..model.failures import TaskFailure, read_task_failure
-from ..model.verb_rules import explain_left_out
+from ..model.verb_rules import VERBS, explain_left_out
 from .supervision import find_pivot, is_held_by_program
 from .undo import list_stuck_steps, may_undo_go_on
 
 Life = tuple[StepRow, ...]
 
 
+class NotCarriedOut(Exception):
+    """A verb cannot be carried out; the message says why, and what could be."""
+
+
 def list_allowed_verbs(task: TaskRow, life: Life) -> tuple[Verb, ...]:
-    """List the verbs that the task with these steps allows, at least with some arguments."""
-    return tuple(verb for verb in list_possible_verbs(task) if not explain_refusal(verb, task, life))
+    """List the verbs that the task with these steps allows, at least with some arguments; without those that every task allows."""
+    possible = list_possible_verbs(task)
+    return tuple(verb for verb in possible if not VERBS[verb].is_note and not explain_refusal(verb, task, life))
 
 
 def list_possible_verbs(task: TaskRow) -> tuple[Verb, ...]:

@@ -37,8 +37,10 @@ from .convoys import settle_convoy
 from .starts import find_request_start
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .supervision import build_pivot_failure, decode_task_policy, find_pivot, is_held_by_program, read_step_policy
+from .tags import change_tags
 from .undo import build_idempotency_key
 from .verb_guards import (
+    NotCarriedOut,
     explain_missing_result,
     explain_refusal,
     explain_unsettled_doubt,
@@ -50,10 +52,6 @@ from .writer import Writer
 
 SEED_LIMIT = 1 << 62
 _ENDS_A_SNOOZE = (Verb.RESUBMIT, Verb.COMPENSATE, Verb.CANCEL)
-
-
-class _VerbRefused(Exception):
-    """The verb cannot be carried out; the message says why and what could be."""
 
 
 def operate(command: Operate, rows: Rows, now: Instant) -> Change | Refused:
@@ -93,7 +91,7 @@ def _carry_out(
 ) -> Change | Refused:
     try:
         return _Operation(command, task, rows, now, approvers).carry_out()
-    except _VerbRefused as refused:
+    except NotCarriedOut as refused:
         return Refused(_build_refusal("not_allowed", str(refused), task, rows))
 
 
@@ -118,13 +116,13 @@ class _Operation:
     def carry_out(self) -> Change:
         command, task, writer = self.command, self.before, self.writer
         if (command.verb, task.state) not in VERB_RULES:
-            raise _VerbRefused(
+            raise NotCarriedOut(
                 f"task {task.task_id!r} is {task.state}: {command.verb} is not allowed there; allowed: {self._list_allowed()}"
             )
         if left_out := explain_left_out(command.verb, task):
-            raise _VerbRefused(f"task {task.task_id!r} is {left_out}; allowed: {self._list_allowed()}")
+            raise NotCarriedOut(f"task {task.task_id!r} is {left_out}; allowed: {self._list_allowed()}")
         if command.verb is not Verb.ANSWER and (refused := explain_refusal(command.verb, task, self.life)):
-            raise _VerbRefused(refused)  # an answer names its step, and why that has none
+            raise NotCarriedOut(refused)  # an answer names its step, and why that has none
         event = OperatorAction(
             verb=command.verb,
             by=command.by,
@@ -205,7 +203,7 @@ class _Operation:
         )
         self.added["anew"] = True
         if self.command.step is not None:
-            raise _VerbRefused(
+            raise NotCarriedOut(
                 f"task {task.task_id!r} runs again from the beginning: edit the workflow's arguments, not a step's"
             )
         self._edit_all()
@@ -248,7 +246,7 @@ class _Operation:
     def _resume_undo(self) -> None:
         task, writer = self.before, self.writer
         if self.command.arguments is not None:
-            raise _VerbRefused(
+            raise NotCarriedOut(
                 f"task {task.task_id!r} is being undone: arguments cannot be edited; resubmit it without"
             )
         self._reopen(TaskEvent.UNDO_RESUMED)
@@ -311,11 +309,11 @@ class _Operation:
         may = [*redo, *(s for s in self.life if s.kind is StepKind.STEP and s.state is StepState.WITHDRAWN)]
         if step is None or step not in may:
             names = ", ".join(s.label for s in may) or "none"
-            raise _VerbRefused(
+            raise NotCarriedOut(
                 f"task {task.task_id!r}: only the arguments of a step that is done again can be edited: {names}"
             )
         if step.in_doubt:
-            raise _VerbRefused(
+            raise NotCarriedOut(
                 f"task {task.task_id!r}: step {step.label} may have happened with its old arguments: answer it as not"
                 " happened once you know, or resubmit it as it is, or compensate the task"
             )
@@ -375,7 +373,7 @@ class _Operation:
         assert task.complete_by is not None
         until = later(writer.now, self.command.within)
         if until <= task.complete_by:
-            raise _VerbRefused(
+            raise NotCarriedOut(
                 f"task {task.task_id!r}: its limit lies later than that already; extend only moves it later"
             )
         writer.set(complete_by=until)
@@ -386,14 +384,14 @@ class _Operation:
         command, task, writer = self.command, self.before, self.writer
         step = next((step for step in self.life if step.ordinal == command.step), None)
         if step is None or step.kind is StepKind.TIMER:
-            raise _VerbRefused(f"task {task.task_id!r} has no step number {command.step} that could be answered")
+            raise NotCarriedOut(f"task {task.task_id!r} has no step number {command.step} that could be answered")
         refused = (
             explain_unsettled_doubt(step, task)
             if command.did_not_happen
             else explain_missing_result(step, task, self.life)
         )
         if refused:
-            raise _VerbRefused(refused)
+            raise NotCarriedOut(refused)
         if command.did_not_happen:
             self._settle_doubt(step)
         else:
@@ -465,7 +463,7 @@ class _Operation:
         task, writer = self.before, self.writer
         until = later(writer.now, self.command.within)
         if task.complete_by is not None and task.state in TASK_FORWARD and until >= task.complete_by:
-            raise _VerbRefused(f"task {task.task_id!r}: its own limit lies before that: extend it first")
+            raise NotCarriedOut(f"task {task.task_id!r}: its own limit lies before that: extend it first")
         due, before = writer.task.not_before, task.snoozed_until
         if task.started_at is None and due is not None and due != before:
             writer.set(due_at=due)  # if another snooze replaces this one, it still does not start before
@@ -497,4 +495,5 @@ _CARRY_OUT: dict[Verb, Callable[[_Operation], None]] = {
     Verb.PAUSE: _Operation.pause,
     Verb.RESUME: _Operation.resume,
     Verb.SNOOZE: _Operation.snooze,
+    Verb.TAG: lambda operation: operation.added.update(change_tags(operation.writer, operation.command.tags)),
 }

@@ -362,7 +362,9 @@ class Writer:
             step = begun.step
         running, task = begin_attempt(step, self.process_no, self.now, complete_within), self.task
         self.events.append(changes.build_dispatched(running))
-        self.dispatches.append(Dispatch(running, task.task_id, self.now, task.lost_count, task.trace_context))
+        self.dispatches.append(
+            Dispatch(running, task.task_id, self.now, task.lost_count, task.trace_context, task.tags)
+        )
         return running
 
     def withdraw_pending(self) -> None:

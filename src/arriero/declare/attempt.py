@@ -224,10 +224,11 @@ class StepTry:
     several tasks and threads at the same time; each method is one operation on a dict or a list.
     """
 
-    __slots__ = ("_claims", "_requests", "attempt", "is_over")
+    __slots__ = ("_claims", "_requests", "attempt", "is_over", "tags")
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: Attempt, tags: str | None = None) -> None:
         self.attempt = attempt
+        self.tags = tags  # of its task, for logs
         self.is_over = False
         self._requests: dict[object, str] = {}  # that may have happened, in the order of their beginnings
         self._claims: list[Exception] = []  # errors that say that nothing of this try has happened

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ..errors import ArrieroError, AttemptOver
 from ..model.policies import Duration, seconds
+from ..model.tags import read_tags
 from ..payloads.codec import decoder, encode_untyped
 from .attempt import Attempt, Undo, current_try, encode_published
 from .declared import WorkflowRun, current_run
@@ -100,6 +101,11 @@ def publish(value: Any) -> None:
     """
     run = _run("arriero.publish")
     run.publish(encode_published(value, "what the workflow publishes"))
+
+
+def tags() -> dict[str, str]:
+    """The tags that the task was submitted with. A later change by an operator does not show here, so every replay sees the same."""
+    return read_tags(_run("arriero.tags").tags)
 
 
 def current_attempt() -> Attempt:

@@ -1,9 +1,10 @@
 """Events in the history of a task that report the task itself, of its undo and of operators."""
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType, field
 
 from ..model import Instant, Verb
 from ..model.failures import read_task_failure
+from ..model.tags import format_change, format_tags
 from ..model.verb_rules import VERBS
 from ..text.format import find_frame_to_fix, format_frame, format_instant, is_expected
 from .base import Hash, HistoryEvent, HistoryNames, join_parts
@@ -45,6 +46,7 @@ class TaskSubmitted(HistoryEvent, frozen=True, tag="task.submitted"):
     reply_to: str | None = None
     app: str = ""
     ledger: str | None = None  # the id of the ledger that it came with
+    tags: dict[str, str] = field(default_factory=dict)
 
     def describe(self, names: HistoryNames) -> str:
         limit, queue = self.complete_by, self.reply_to
@@ -54,7 +56,8 @@ class TaskSubmitted(HistoryEvent, frozen=True, tag="task.submitted"):
             "" if queue is None else f"its submitter is notified in the reply queue {queue}",
         )
         of_app = f" of App {self.app!r}" if self.app else ""
-        return f"submitted to workflow {self.workflow}{of_app} with priority {self.priority}{more}"
+        tagged = f", tagged {format_tags(self.tags)}" if self.tags else ""
+        return f"submitted to workflow {self.workflow}{of_app} with priority {self.priority}{more}{tagged}"
 
 
 class TaskClaimed(HistoryEvent, frozen=True, tag="task.claimed"):
@@ -151,6 +154,7 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
         paused: of ``pause`` and ``resume`` how it is now.
         approved_by: who else asked for it, where one operator is not enough.
         until: of ``snooze``: nothing new begins before.
+        tags, tags_before: of ``tag``: all tags of the task, afterwards and before.
     """
 
     verb: str
@@ -168,6 +172,8 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
     not_before: Instant | None
     approved_by: tuple[str, ...] = ()
     until: Instant | UnsetType = UNSET
+    tags: dict[str, str] | UnsetType = UNSET
+    tags_before: dict[str, str] | UnsetType = UNSET
 
     def describe(self, names: HistoryNames) -> str:
         before, after = map(read_state_word, (self.before, self.after))
@@ -178,8 +184,10 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
         edited = "" if self.arguments is UNSET else ", with edited arguments of its workflow"
         approved = f", approved by {' and '.join(self.approved_by)}" if self.approved_by else ""
         snoozed = "" if self.until is UNSET else f"; nothing new begins before {format_instant(self.until)}"
+        tags, tags_before = self.tags, self.tags_before
+        tagged = "" if tags is UNSET or tags_before is UNSET else f"; {format_change(tags_before, tags)}"
         did = VERBS[Verb(self.verb)].done if self.verb in tuple(Verb) else self.verb
-        return f'{self.by} {did}{anew}{edited}{changed}{approved}: "{self.reason}"{until}{snoozed}'
+        return f'{self.by} {did}{anew}{edited}{changed}{approved}: "{self.reason}"{until}{snoozed}{tagged}'
 
 
 class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):

@@ -22,7 +22,7 @@ from ..model import (
     seconds_between,
 )
 from ..model.commands import Operate
-from ..model.verb_rules import VERB_RULES
+from ..model.verb_rules import VERB_RULES, VERBS
 from ..text.format import format_instant_and_age, format_step
 from .convoys import would_lose_its_place
 
@@ -45,9 +45,14 @@ class AvailableAction(msgspec.Struct, frozen=True):
 
 
 def list_available_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
-    """The verbs that the task allows, and what each would do; also those that only this task refuses, with the reason."""
+    """The verbs that the task allows, and what each would do; also those that only this task refuses, with the reason.
+
+    Verbs that change nothing of its work are left out: they would stand beside every task.
+    """
     found: list[AvailableAction] = []
     for verb in list_possible_verbs(loaded.task):
+        if VERBS[verb].is_note:
+            continue
         if verb in _ACTIONS:
             found += _ACTIONS[verb](loaded, now)
         else:

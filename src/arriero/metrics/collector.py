@@ -105,6 +105,15 @@ def build_process_metrics(session: Session) -> Iterator[tuple[Family, Values]]:
     yield names.REFUSED, [((verdict,), count) for verdict, count in sorted(refused.items())]
     yield names.ENDED, [((state,), session.commit_counts.ended[state]) for state in ENDED_STATES]
     yield (
+        names.ENDED_BY_TAG,
+        [
+            ((tag, value, state), count)
+            for tag, values in sorted(session.commit_counts.ended_by_tag.items())
+            for value, states in sorted(values.items())
+            for state, count in sorted(states.items())
+        ],
+    )
+    yield (
         names.HTTP_REQUESTS,
         [((name, str(status)), count) for (name, status), count in sorted(session.http_requests.items())],
     )

@@ -1,7 +1,7 @@
 """The names of all metrics: what each one is, its labels and its help line. The how-to, the dashboard and the rules use them.
 
 Names follow OpenMetrics: base units as suffix, ``_total`` for counters. No label holds an id: the values of a label are the
-names that an App declares, or words of arriero.
+names that an App declares, or words of arriero; but for the values of tags that the configuration names.
 """
 
 from collections.abc import Iterable, Sequence
@@ -110,6 +110,15 @@ REFUSED = _of_process(
 )
 ENDED = _of_process(
     "tasks_ended", "Tasks that a command of this process ended, by their state.", "state", kind="counter"
+)
+ENDED_BY_TAG = _of_process(
+    "tasks_ended_by_tag",
+    "Tasks that a command of this process ended, by each tag that the setting metrics_tags names, its value, and their state. Of a"
+    " tag 100 values are counted by themselves, all others as other.",
+    "tag",
+    "value",
+    "state",
+    kind="counter",
 )
 ATTEMPTS = _of_process("attempts_in_flight", "Places of an Agent in use in this process.", "agent")
 PLACES = _of_process("attempt_places", "Places of an Agent in this process, used and free.", "agent")

@@ -77,6 +77,7 @@ class Verb(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     SNOOZE = "snooze"
+    TAG = "tag"
 
 
 class Turn(StrEnum):
@@ -185,6 +186,8 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     submitter: str | None = None  # id of the token that submitted it, if that has a cap on open tasks; it stays
     snoozed_until: Instant | None = None  # nothing new of it begins before: so an operator wants it
     inbox: int = 0  # signals that no wait of its code has taken
+    tags: str | None = None  # JSON text; see model.tags
+    submitted_tags: str | None = None  # those it came with, as its code sees them, where an operator has changed them
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -422,6 +425,7 @@ class AlertRow(msgspec.Struct, frozen=True, gc=False):
     trace: str | None = (
         None  # where in the code the failure was, as JSON text of a CapturedTraceback; None: nobody knows
     )
+    tags: str | None = None  # of its task, as they are now
 
 
 class EditRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

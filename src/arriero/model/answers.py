@@ -35,6 +35,7 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False):
     now: Instant  # the store's clock when it was taken
     lost_count: int
     trace_context: str | None = None  # of its task
+    tags: str | None = None  # of its task, as JSON text
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False):

@@ -49,6 +49,7 @@ class Submit(Command, frozen=True, gc=False, kw_only=True):
     trace_context: str | None = None
     submitter: str | None = None  # id of a token whose open tasks are capped
     open_tasks_max: int | None = None  # the cap
+    tags: str | None = None  # checked, as JSON text; see model.tags
 
 
 class ClaimShare(msgspec.Struct, frozen=True, gc=False):
@@ -254,6 +255,7 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
         arguments: of ``resubmit``: all of them, edited, as JSON text.
         result: of ``answer``, as JSON text; None with ``did_not_happen``.
         within: of ``extend`` and ``snooze``: seconds from now.
+        tags: of ``tag``: their new values, as a JSON object; null for a tag that is removed.
         ``persons``: how many must ask for the same, each in a separate command; with fewer it is kept as an approval.
         approved_since: approvals count from this instant on.
     """
@@ -269,6 +271,7 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
     result: str | None = None
     did_not_happen: bool = False
     within: float = 0.0
+    tags: str | None = None
     persons: int = 1
     approved_since: Instant = Instant(0)
 

@@ -19,6 +19,7 @@ import msgspec
 from ..errors import InvalidInput
 from . import ConvoyVerb, Instant, TaskRow, TaskState, Verb
 from .policies import check_seconds
+from .tags import TAGS_SCHEMA, check_tag_change, encode_changes
 
 Json = msgspec.Raw | msgspec.UnsetType
 
@@ -104,6 +105,31 @@ class SnoozeArguments(VerbArguments, frozen=True, kw_only=True):
         return {"within": self.delay}
 
 
+class TagArguments(VerbArguments, frozen=True, kw_only=True):
+    """The change of a task's tags; those that it does not name stay."""
+
+    put: Annotated[
+        dict[str, Any],
+        msgspec.Meta(
+            description="New value of a tag. May be given several times.",
+            extra={"option": "--put", "metavar": "NAME=VALUE"},
+            extra_json_schema=TAGS_SCHEMA,
+        ),
+    ] = {}
+    remove: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            description="Remove a tag. May be given several times.", extra={"option": "--remove", "metavar": "NAME"}
+        ),
+    ] = ()
+
+    def check(self, name: Callable[[str], str] = str) -> None:
+        check_tag_change(self.put, self.remove, name)
+
+    def build_fields(self, now: Callable[[], Instant]) -> dict[str, Any]:
+        return {"tags": encode_changes(self.put, self.remove)}
+
+
 class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """A verb on tasks, as operators meet it.
 
@@ -115,6 +141,7 @@ class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):
         is_edit: its arguments are given for one task at a time.
         example: of arguments, as plain JSON values.
         words: other words for it, which operators bring from other tools.
+        is_note: it changes how a task is found and shown, and nothing of its work. Every state allows it, so it is not listed.
     """
 
     summary: str
@@ -124,6 +151,7 @@ class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     is_edit: bool = False
     example: Mapping[str, Any] = {}
     words: tuple[str, ...] = ()
+    is_note: bool = False
 
 
 VERBS: dict[Verb, VerbDeclaration] = {
@@ -183,6 +211,16 @@ VERBS: dict[Verb, VerbDeclaration] = {
         arguments=SnoozeArguments,
         example={"delay": 3600.0},
         words=("delay", "postpone", "defer"),
+    ),
+    Verb.TAG: VerbDeclaration(
+        summary="Change the tags by which a task is found.",
+        text="Change the tags by which a task is found: NAME=VALUE gives one its value, NAME- removes it, the others stay. The code of the"
+        " task still sees the tags it was submitted with.",
+        done="changed its tags",
+        arguments=TagArguments,
+        example={"put": {"tenant": "acme"}, "remove": ["old"]},
+        words=("label", "annotate"),
+        is_note=True,
     ),
 }
 
@@ -244,6 +282,12 @@ VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
     (Verb.SNOOZE, TaskState.PENDING): Rule("nothing new begins before the end of the snooze", _GO_ON),
     (Verb.SNOOZE, TaskState.PROCESSING): Rule("nothing new begins before the end of the snooze", _GO_ON),
     (Verb.SNOOZE, TaskState.COMPENSATING): Rule("nothing new begins before the end of the snooze", _GO_ON),
+    (Verb.TAG, TaskState.PENDING): Rule("its tags change", _GO_ON),
+    (Verb.TAG, TaskState.PROCESSING): Rule("its tags change", _GO_ON),
+    (Verb.TAG, TaskState.PROCESSED): Rule("its tags change; it stays as it ended", _NONE),
+    (Verb.TAG, TaskState.COMPENSATING): Rule("its tags change", _GO_ON),
+    (Verb.TAG, TaskState.COMPENSATED): Rule("its tags change; it stays as it ended", _NONE),
+    (Verb.TAG, TaskState.HELD): Rule("its tags change; it stays held", _GO_ON),
 }
 
 

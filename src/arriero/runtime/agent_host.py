@@ -240,7 +240,8 @@ class AgentHost:
         """Begin an attempt that the store assigned to this process in an answer that was lost."""
         if step.state is StepState.RUNNING and step.locked_by == self.context.process_no:
             left_at = self.context.clock.monotonic()
-            dispatch = Dispatch(step, task.task_id, self.context.store.now(), task.lost_count, task.trace_context)
+            now, trace_context = self.context.store.now(), task.trace_context
+            dispatch = Dispatch(step, task.task_id, now, task.lost_count, trace_context, task.tags)
             self.dispatch(dispatch, reserved=False, left_at=left_at)
 
     def dispatch(self, dispatch: Dispatch, *, reserved: bool, left_at: float | None = None) -> None:

@@ -375,7 +375,7 @@ class AttemptRun:
         """Call the step's function. ``checked``: its arguments; made again for each further try, as a step may change them."""
         step, signature, agent = self._step, code.signature, definition.agent
         arguments = checked.pop() if checked else signature.arguments(step.arguments)
-        self._step_try = StepTry(first)
+        self._step_try = StepTry(first, self.dispatch.tags)
         current_try.set(self._step_try)
         if self._context.substitutes is not None:
             instead = self._context.substitutes.find_step(definition, step, first, arguments)

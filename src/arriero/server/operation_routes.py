@@ -2,18 +2,19 @@
 
 import inspect
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import msgspec
 from fastapi import Query
 
 from ..errors import InvalidInput
+from ..model.tags import TAGS_MAX, VALUE_LENGTH_MAX, gather_tags, parse_tag
 from ..operations.declaration import OperationDeclaration, split_annotation
 from ..operations.problems import find_meaning
 from .calls import Call, HttpCall
 from .examples import build_example
 from .parameters import describe_id
-from .routing import RouteGroup
+from .routing import REPEATED, RouteGroup
 from .scopes import Needs
 
 TEXT_LENGTH_MAX = 300  # of a filter
@@ -96,6 +97,7 @@ class QueryReader:
         self._of = of
         fields = msgspec.structs.fields(of)
         self._instants = [field.name for field in fields if split_annotation(field.type)[0] == DURATION_OR_INSTANT]
+        self._tags = [field.name for field in fields if get_origin(split_annotation(field.type)[0]) is dict]
         self.parameters = [_build_query_parameter(field) for field in fields]
         self.__signature__ = inspect.Signature(self.parameters)
 
@@ -104,6 +106,9 @@ class QueryReader:
         for name in self._instants:
             if given[name] is not None:
                 given[name] = _read_duration_or_instant(given[name], name)
+        for name in self._tags:
+            if given[name] is not None:
+                given[name] = gather_tags(map(parse_tag, given[name]))
         return self._of(**given)
 
 
@@ -113,6 +118,10 @@ def _build_query_parameter(field: msgspec.structs.FieldInfo) -> inspect.Paramete
     annotated: Any = Annotated[str | None, Query(max_length=TEXT_LENGTH_MAX, description=text)]
     if kind is bool:
         annotated = Annotated[bool | None, Query(description=text)]
+    elif get_origin(kind) is dict:
+        says = f"{text} Written NAME=VALUE; may be given several times."
+        each = Annotated[str, Query(max_length=TEXT_LENGTH_MAX + VALUE_LENGTH_MAX)]
+        annotated = Annotated[list[each] | None, Query(alias=REPEATED, max_length=TAGS_MAX, description=says)]
     elif kind is int:
         annotated = Annotated[int | None, Query(ge=meta.ge, le=meta.le, description=text)]
     elif kind is float:

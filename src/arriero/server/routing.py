@@ -159,6 +159,9 @@ class GatedRoute(APIRoute):
         return pass_gate
 
 
+REPEATED = "tag"  # the one parameter of a query that may be there several times
+
+
 def list_query_parameters(dependant: Dependant) -> frozenset[str]:
     """List the names of the query parameters of an operation, with those of its dependencies."""
     names = {parameter.alias for parameter in dependant.query_params}
@@ -179,6 +182,7 @@ def refuse_unknown_parameters(request: Request, known: AbstractSet[str]) -> None
                 INVALID_REQUEST,
                 f"query parameter {name!r} is not known; known are {', '.join(sorted(known)) or 'none'}",
             )
+    names = [name for name in names if name != REPEATED]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise Problem(INVALID_REQUEST, f"query parameter {twice!r} is there twice; give it once")

@@ -15,6 +15,7 @@ from ..errors import ArrieroError, StoreError
 from ..model import TaskRow
 from ..model.answers import Answer, Applied, Refusal
 from ..model.commands import AnyCommand
+from ..model.tags import read_tags
 from ..system.loops import Loop, LoopGuard
 from .contract import Busy, Unanswered, Unwritten
 
@@ -73,13 +74,30 @@ class CommitCounts:
         sizes: commits by the bit length of their number of commands: ``sizes[3]`` had 4 to 7 of them.
         refused: commands whose guard refused them, by verdict.
         ended: tasks that a command of this process ended, by state.
+        counted_tags: names of the tags that ended tasks are counted by, too.
+        ended_by_tag: those tasks, by tag, value and state; of each tag at most 100 values, the others count as ``other``.
     """
 
     def __init__(self) -> None:
+        self.counted_tags: tuple[str, ...] = ()
+        self.ended_by_tag: dict[str, dict[str, Counter[str]]] = {}
         self.commands = 0
         self.sizes = [0] * (BATCH_MAX.bit_length() + 1)
         self.refused: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
+
+    def note_end(self, task: TaskRow) -> None:
+        """Count a task that has ended."""
+        self.ended[task.state] += 1
+        if task.tags is None or not self.counted_tags:
+            return
+        from ..core.tags import choose_counted_value  # only who counts by tags loads it
+
+        tags = read_tags(task.tags)
+        for name in self.counted_tags:
+            if name in tags:
+                counted = self.ended_by_tag.setdefault(name, {})
+                counted.setdefault(choose_counted_value(tags[name], counted), Counter())[task.state] += 1
 
 
 class Committer(Generic[C, A]):
@@ -276,7 +294,7 @@ class Committer(Generic[C, A]):
                         and answer.task.ended_at
                         and self._has_ended_task(asked.command, answer.task)
                     ):
-                        counts.ended[answer.task.state] += 1
+                        counts.note_end(answer.task)
                     asked.tell(answer)
             return
 

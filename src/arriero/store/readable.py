@@ -32,6 +32,7 @@ from ..model import (
 from ..model.failures import read_step_failure, read_task_failure
 from ..model.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from ..model.processes import ProcessAbout, ProcessRow
+from ..model.tags import read_tags
 
 AnyRow = msgspec.Struct  # of a kind in ``TABLES``
 R = TypeVar("R", bound=AnyRow)
@@ -77,7 +78,12 @@ _read_ordering, _read_on_failure = one_of("place", "sequence"), one_of("wait", "
 _MEANT_FOR: dict[
     type, dict[str, Any]
 ] = {  # what a text column must decode as; null and what a timer leaves empty apart
-    TaskRow: {"policy": decode_task_policy, "failure": read_task_failure},
+    TaskRow: {
+        "policy": decode_task_policy,
+        "failure": read_task_failure,
+        "tags": read_tags,
+        "submitted_tags": read_tags,
+    },
     StepRow: {
         "policy": decode_step_policy,
         "compensation": decode_step_policy,

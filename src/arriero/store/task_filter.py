@@ -5,29 +5,52 @@ field, a new filter needs a parameter of ``Client.tasks`` and the stores' statem
 ``TaskFilter``, which ``TaskSelector.build_filter`` sets.
 """
 
+import re
 from typing import Annotated, Any
 
 import msgspec
 
 from ..model import Instant, TaskState
+from ..model.tags import TAGS_SCHEMA, encode_tags
 
 BEGIN = " WHERE task_no > "
 ASCENDING = "ORDER BY task_no\n"
 DESCENDING = "ORDER BY task_no DESC\n"
 OF_LEDGER = "ORDER BY from_ledger, task_no\n"
 OF_LEDGER_DESCENDING = "ORDER BY from_ledger DESC, task_no DESC\n"
+OF_TAG = "ORDER BY tagged.tagged_no\n"
+ORDERS = (
+    (ASCENDING, DESCENDING),
+    (OF_LEDGER, OF_LEDGER_DESCENDING),
+    (OF_TAG, "ORDER BY tagged.tagged_no DESC\n"),
+)
 
 
 def order_newest_first(filtered: str) -> str:
     """The statement with the task submitted last first."""
-    assert filtered.count(ASCENDING) + filtered.count(OF_LEDGER) == 1
-    return filtered.replace(ASCENDING, DESCENDING).replace(OF_LEDGER, OF_LEDGER_DESCENDING)
+    for order, reverse in ORDERS:
+        if order in filtered:
+            return filtered.replace(order, reverse)
+    raise AssertionError("the statement has no order")
 
 
 def narrow_to_ledger(filtered: str, condition: str) -> str:
     """The statement for the tasks of one ledger, in an order that only the index of ledgers has: no other task is read."""
     assert filtered.count(BEGIN) == filtered.count(ASCENDING) == 1
     return filtered.replace(BEGIN, f" WHERE {condition}\n   AND task_no > ").replace(ASCENDING, OF_LEDGER)
+
+
+def narrow_to_tag(filtered: str, condition: str) -> str:
+    """The statement for tasks with one tag, found by the index of tags in the order of their numbers: no other task is read.
+
+    ``condition``: what the statement says of that tag, as ``tagged``; a database may not choose another order of the two tables.
+    """
+    joined, count = re.subn(
+        r"FROM (\S*)task AS task\n", r"FROM \1task_tag AS tagged CROSS JOIN \1task AS task\n", filtered
+    )
+    assert count == joined.count(BEGIN) == joined.count(ASCENDING) == 1
+    narrowed = joined.replace(BEGIN, f" WHERE task.task_no = tagged.tagged_no AND {condition}\n   AND task_no > ")
+    return narrowed.replace(ASCENDING, OF_TAG)
 
 
 def build_count(filtered: str) -> str:
@@ -63,6 +86,14 @@ class TaskCriteria(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Annotated[
         Text, msgspec.Meta(description="Only tasks that came with this ledger.", extra={"metavar": "ID"})
     ] = None
+    tags: Annotated[
+        dict[str, Any] | None,
+        msgspec.Meta(
+            description="Only tasks with this tag; with several, only tasks with all of them.",
+            extra={"option": "--tag", "metavar": "NAME=VALUE"},
+            extra_json_schema=TAGS_SCHEMA,
+        ),
+    ] = None
 
 
 class TaskFilter(TaskCriteria, frozen=True, kw_only=True):
@@ -89,7 +120,11 @@ ANY_TASK = TaskFilter()  # a verb on all tasks is refused by comparison with it:
 def list_parameters(which: TaskFilter) -> dict[str, Any]:
     """The criteria by name, as statements take them."""
     state = TaskState.HELD.stored if which.state == TaskState.HELD else which.state
-    return {**msgspec.structs.asdict(which), "state": state}
+    asked = {**msgspec.structs.asdict(which), "state": state, "tags": None}
+    if which.tags:
+        name, value = min(which.tags.items())
+        asked |= {"tags": encode_tags(which.tags), "tag_name": name, "tag_value": value}
+    return asked
 
 
 def fold_text(text: str) -> str:

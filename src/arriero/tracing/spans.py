@@ -17,6 +17,7 @@ from ..model.answers import Applied, Dispatch
 from ..model.commands import Advance, AnyCommand, Recover, Report
 from ..model.failures import read_step_failure, read_task_failure
 from ..model.moves import Fired, GaveUp, Outcome, Reported, RetryAsked, Signalled, Succeeded
+from ..model.tags import read_tags
 from ..model.trace_context import SpanIds, TraceContext, read_link, read_trace_context
 
 AttributeValue = str | int | bool
@@ -83,6 +84,7 @@ class SpanOfAttempt(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     error_type: str = ""
     is_retried: bool | None = None
+    tags: str | None = None
 
     @property
     def name(self) -> str:
@@ -103,6 +105,7 @@ class SpanOfAttempt(msgspec.Struct, frozen=True, gc=False):
             "arriero.step.name": self.label,
             "arriero.agent": self.agent,
             "arriero.attempt.number": self.number,
+            **_name_tags(self.tags),
         }
         if self.tries is not None:
             found["arriero.attempt.tries"] = self.tries
@@ -183,6 +186,7 @@ class SpanOfTask(msgspec.Struct, frozen=True, gc=False):
     end: Instant
     error: str | None
     link: tuple[int, int] | None
+    tags: str | None = None
 
     @property
     def span_id(self) -> int:
@@ -196,6 +200,7 @@ class SpanOfTask(msgspec.Struct, frozen=True, gc=False):
             "arriero.app": self.app,
             "arriero.task.state": self.state.value,
             "arriero.task.incarnation": self.incarnation,
+            **_name_tags(self.tags),
         }
 
     @property
@@ -320,6 +325,7 @@ def _build_attempt(
         error,
         error_type,
         is_retried,
+        task.tags,
     )
 
 
@@ -366,9 +372,15 @@ def _build_task(
         ended_at,
         error,
         link,
+        task.tags,
     )
 
 
 def _name_step(kind: StepKind, name: str) -> str:
     """Build a name of low cardinality: it leaves the key out."""
     return f"undo {name}" if kind is StepKind.COMPENSATION else name
+
+
+def _name_tags(tags: str | None) -> dict[str, AttributeValue]:
+    """Name the tags of a task as attributes of its spans."""
+    return {f"arriero.tag.{name}": value for name, value in read_tags(tags).items()}

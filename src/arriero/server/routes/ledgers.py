@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import Query
@@ -16,6 +16,7 @@ from ...client.session import Session
 from ...client.submission import PRIORITY_DEFAULT
 from ...errors import InvalidInput
 from ...model import LedgerState
+from ...model.tags import TAGS_SCHEMA
 from ...operations.problems import INVALID_REQUEST, TOO_MANY_OPEN_TASKS, UNKNOWN_NAME
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, open_cursors
@@ -42,6 +43,7 @@ class LedgerEntryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     id: str | None = None
     sequence: int | None = None
     priority: int = PRIORITY_DEFAULT
+    tags: Annotated[dict[str, Any] | None, msgspec.Meta(extra_json_schema=TAGS_SCHEMA)] = None
 
 
 class LedgerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +69,9 @@ def build_entry(session: Session, body: LedgerEntryBody) -> Entry:
         call = build_named_call(session, body.workflow, body.arguments)
     except InvalidInput as error:
         return Entry.bad(str(error))
-    return Entry(call, convoy=body.convoy, task_id=body.id, sequence=body.sequence, priority=body.priority)
+    return Entry(
+        call, convoy=body.convoy, task_id=body.id, sequence=body.sequence, priority=body.priority, tags=body.tags
+    )
 
 
 @ledgers.operation(

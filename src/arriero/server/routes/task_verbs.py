@@ -215,7 +215,7 @@ def build_body(verb: Verb, base: type[msgspec.Struct], prefix: str) -> Any:
     fields = msgspec.structs.fields(arguments)
     if not fields or (VERBS[verb].is_edit and base is BulkRequest):
         return base
-    members = [(one.name, one.type) if one.required else (one.name, one.type, one.default) for one in fields]
+    members = [(one.name, one.type) if one.required else (one.name, one.type, _get_default(one)) for one in fields]
     return msgspec.defstruct(
         f"{prefix}{verb.capitalize()}Request",
         members,
@@ -224,6 +224,15 @@ def build_body(verb: Verb, base: type[msgspec.Struct], prefix: str) -> Any:
         frozen=True,
         kw_only=True,
         forbid_unknown_fields=True,
+    )
+
+
+def _get_default(field: msgspec.structs.FieldInfo) -> Any:
+    """Get the default of a field that has one; of a mapping each use makes a new one."""
+    return (
+        field.default
+        if field.default_factory is msgspec.NODEFAULT
+        else msgspec.field(default_factory=field.default_factory)
     )
 
 

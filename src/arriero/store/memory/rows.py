@@ -47,7 +47,7 @@ from ..readable import refuse_unreadable
 from ..sql.agent_rows import CommandRows
 from ..sql.rows import ProcessRows, ReadingRows, UpkeepRows
 from ..sql.store_rows import SubmissionRows
-from .tables import MemoryLimits
+from .tables import MemoryLimits, read_alert
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
@@ -361,7 +361,7 @@ class MemoryUpkeep(MemoryLedgers, UpkeepRows):
         held = [replace(alert, attempts=alert.attempts + 1, next_at=next_at) for alert in due]
         for alert in held:
             self._put(self.alert_rows, alert.no, alert)
-        return held
+        return [read_alert(alert, self.tasks) for alert in held]
 
     def keep_told(self, no: int, attempts: int, told: Sequence[str], next_at: Instant | None, error: str) -> bool:
         alert = self.alert_rows.get(no)

@@ -43,6 +43,7 @@ from ...model.leases import LeaseRow
 from ...model.processes import FIRST, LeaderSurvey, ProcessRow, describe_epoch_refusal
 from ...model.progress import PublishedRow
 from ...model.schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
+from ...model.tags import read_tags
 from ...model.tokens import ANY_REACH, Reach, TokenRow
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
 from ..engine.batch import STORE_STREAM
@@ -67,6 +68,7 @@ from .store_rows import (
     MemorySchedules,
     MemoryTokens,
 )
+from .tables import read_alert
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
@@ -155,6 +157,7 @@ class MemoryReading(MemoryUpkeep):
             and which.code in (None, code)
             and (which.text is None or fold_text(which.text) in fold_text(reason))
             and which.paused in (None, task.paused_at is not None)
+            and (which.tags is None or which.tags.items() <= read_tags(legible(task).tags).items())
             and (which.snoozed_at is None or which.snoozed is is_snoozed(task, which.snoozed_at))
             and (which.agent is None or any(s.agent == which.agent for s in self._list_unfinished(task)))
             and (which.step is None or any(s.name == which.step for s in self._list_unfinished(task)))
@@ -189,7 +192,7 @@ class MemoryReading(MemoryUpkeep):
 
     async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
         found = (a for a in self.alert_rows.values() if a.no > after and not (open_only and a.closed_at is not None))
-        return sorted(found, key=lambda a: a.no)[:limit]
+        return [read_alert(alert, self.tasks) for alert in sorted(found, key=lambda a: a.no)[:limit]]
 
     async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
         for row in list(self.log):

@@ -1,7 +1,7 @@
 """Rows of the memory store in dicts, and its transactions, which write everything or nothing."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -487,3 +487,9 @@ class MemoryLimits(MemoryConvoys, LimitTable):
         for key, rate in list(self.rate_rows.items()):
             if rate.until <= before:
                 self._remove(self.rate_rows, key)
+
+
+def read_alert(alert: AlertRow, tasks: Mapping[int, TaskRow]) -> AlertRow:
+    """Read an alert with the tags that its task has now."""
+    task = tasks.get(alert.task_no)
+    return replace(alert, tags=None if task is None else task.tags)

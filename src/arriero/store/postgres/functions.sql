@@ -10,6 +10,8 @@ BEGIN
 END
 $submitters$;
 DROP FUNCTION IF EXISTS {schema}.submit(text, jsonb, text, integer, double precision, text, text, bigint, boolean); -- of 0.4.0
+DROP FUNCTION IF EXISTS {schema}.submit(text, text, text, integer, double precision, text, text, bigint, boolean, text); -- of 0.5.0
+DROP FUNCTION IF EXISTS {schema}.submit(text, jsonb, text, integer, double precision, text, text, bigint, boolean, text);
 
 -- now_at: the store's clock. It is the server's, and never before what a process has seen: where that goes back, because it
 -- was set or another server took over, an offset lets the store's go on. given: the clock of a test.
@@ -173,6 +175,72 @@ CREATE OR REPLACE FUNCTION {schema}.what_differs(
         ELSE 'body' END
 $$;
 
+-- judged_tags: the tags of a task as Python would record them. refusal: why it would not; hint: the remedy. The same rule as in
+-- model.tags; a test compares.
+CREATE OR REPLACE FUNCTION {schema}.judged_tags(given text, OUT tags text, OUT refusal text, OUT hint text)
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    one record;
+    count_max CONSTANT integer := 20;
+    value_max CONSTANT integer := 256;
+BEGIN
+    SELECT j.body, regexp_replace(j.refusal, '^arguments', 'tags'), j.hint INTO tags, refusal, hint
+      FROM {schema}.judged_body(given, false) AS j;
+    IF refusal IS NOT NULL THEN
+        RETURN;
+    ELSIF tags NOT LIKE '{%' THEN
+        refusal := 'tags are no JSON object';
+        hint := 'map names to texts, as in {"tenant": "acme"}';
+        tags := NULL;
+        RETURN;
+    END IF;
+    FOR one IN SELECT t.key AS name, json_typeof(t.value) AS kind, t.value #>> '{}' AS text FROM json_each(tags::json) AS t LOOP
+        hint := format('a tag has one value, a text of 1 to %s characters without control characters', value_max);
+        IF one.name !~ '^[A-Za-z0-9_]([A-Za-z0-9_./-]{0,62}[A-Za-z0-9_])?$' THEN
+            refusal := format('tags: %L is not the name of a tag', left(one.name, 60));
+            hint := 'use 1 to 64 ASCII letters, digits and _ . / -, with a letter, a digit or _ at both ends';
+        ELSIF one.kind <> 'string' THEN
+            refusal := format('tag %L has the value %s', one.name, left(one.text, 60));
+        ELSIF length(one.text) NOT BETWEEN 1 AND value_max THEN
+            refusal := format('tag %L has a value of %s characters', one.name, length(one.text));
+        ELSIF one.text ~ '[\u0001-\u001f\u007f-\u009f]' THEN
+            refusal := format('the value of tag %L holds a control character', one.name);
+        END IF;
+        IF refusal IS NOT NULL THEN
+            tags := NULL;
+            RETURN;
+        END IF;
+    END LOOP;
+    hint := NULL;
+    IF (SELECT count(*) FROM json_each(tags::json)) > count_max THEN
+        refusal := format('tags: %s tags', (SELECT count(*) FROM json_each(tags::json)));
+        hint := format('a task has at most %s', count_max);
+        tags := NULL;
+    ELSIF tags = '{}' THEN
+        tags := NULL;
+    END IF;
+END
+$$;
+
+-- index_tags: keeps the table task_tag as the column tags of a task says. It works with its owner's rights: nobody else writes
+-- the table.
+CREATE OR REPLACE FUNCTION {schema}.index_tags() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        DELETE FROM {schema}.task_tag AS t WHERE t.tagged_no = NEW.task_no;
+    END IF;
+    INSERT INTO {schema}.task_tag (name, value, tagged_no)
+    SELECT each.key, each.value, NEW.task_no FROM json_each_text(coalesce(NEW.tags, '{}')::json) AS each;
+    RETURN NULL;
+END
+$$;
+CREATE OR REPLACE TRIGGER task_tagged AFTER INSERT ON {schema}.task
+    FOR EACH ROW WHEN (NEW.tags IS NOT NULL) EXECUTE FUNCTION {schema}.index_tags();
+CREATE OR REPLACE TRIGGER task_tags_changed AFTER UPDATE OF tags ON {schema}.task
+    FOR EACH ROW WHEN (OLD.tags IS DISTINCT FROM NEW.tags) EXECUTE FUNCTION {schema}.index_tags();
+
 -- add_convoys: rows for keys that nobody used before, in one order for all who ask.
 CREATE OR REPLACE FUNCTION {schema}.add_convoys(keys text[], orderings text[], given bigint)
 RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -217,6 +285,7 @@ DECLARE
     turn text;
     is_refused boolean := false;
     touches_key boolean := false;
+    tagged record;
     may_wait_for_ever CONSTANT boolean := current_setting('lock_timeout') = '0';
     control CONSTANT text := '[\u0001-\u001f\u007f-\u009f]';
 BEGIN
@@ -235,7 +304,7 @@ BEGIN
     SELECT * INTO asked FROM json_to_record(submission) AS fields(
         task_id text, workflow text, arguments text, body_hash text, policy text, priority smallint, delay double precision,
         complete_within double precision, seed bigint, reply_to text, actor text, given bigint,
-        convoy text, sequence bigint, end_of_sequence boolean, app text, trace_context text);
+        convoy text, sequence bigint, end_of_sequence boolean, app text, trace_context text, tags text);
     asked.app := coalesce(asked.app, ''); -- release 0.4.0 says none
     IF octet_length(asked.arguments) > 1000000 THEN
         RAISE EXCEPTION 'arguments have % bytes; the limit is 1000000', octet_length(asked.arguments)
@@ -276,6 +345,13 @@ BEGIN
     ELSIF coalesce(asked.priority, -1) NOT BETWEEN 0 AND 9 OR NOT coalesce(asked.delay BETWEEN 0 AND 3162240000, false) THEN
         RAISE EXCEPTION 'priority is % and delay %', asked.priority, asked.delay
             USING ERRCODE = 'invalid_parameter_value', HINT = 'use a priority from 0 to 9, and a delay of 0 s to a century';
+    END IF;
+    IF asked.tags IS NOT NULL THEN
+        SELECT * INTO tagged FROM {schema}.judged_tags(asked.tags);
+        IF tagged.refusal IS NOT NULL THEN
+            RAISE EXCEPTION '%', tagged.refusal USING ERRCODE = 'invalid_parameter_value', HINT = tagged.hint;
+        END IF;
+        asked.tags := tagged.tags;
     END IF;
     task_no := nextval('{schema}.task_number');
     IF asked.convoy IS NOT NULL THEN
@@ -319,7 +395,8 @@ BEGIN
         || ',"priority":' || asked.priority || ',"not_before":' || due
         || ',"complete_by":' || coalesce(due_by::text, 'null')
         || coalesce(',"reply_to":' || to_json(asked.reply_to), '')
-        || coalesce(',"app":' || to_json(nullif(asked.app, '')), '') || '}'
+        || coalesce(',"app":' || to_json(nullif(asked.app, '')), '')
+        || coalesce(',"tags":' || asked.tags, '') || '}'
         || coalesce(',{"type":"convoy.placed","convoy":' || ends.convoy_no || ',"key":' || to_json(asked.convoy)
                     || ',"place":' || new_place || ',"rank":' || new_rank
                     || coalesce(',"sequence":' || asked.sequence, '')
@@ -337,13 +414,13 @@ BEGIN
                 task_no, task_id, workflow, state, priority, not_before, fence, revision, incarnation, failure_count,
                 lost_count, opened_count, open_count, result_count, seed, policy, body_hash, submitted_at, complete_by, link,
                 head, undoing, past_count, reply_to, status_count,
-                convoy_no, place, sequence, rank, turn, due_at, app, trace_context)
+                convoy_no, place, sequence, rank, turn, due_at, app, trace_context, tags)
             VALUES (task_no, asked.task_id, asked.workflow, 'pending', asked.priority,
                     CASE WHEN turn = 'waiting' THEN NULL ELSE due END, 0, 0, 1, 0,
                     0, 0, 0, 0, asked.seed, asked.policy, asked.body_hash, at, due_by, 1,
                     first_head, false, 0, asked.reply_to, CASE WHEN asked.reply_to IS NULL THEN 0 ELSE 1 END,
                     ends.convoy_no, new_place, asked.sequence, new_rank, turn,
-                    CASE WHEN turn = 'waiting' AND due > at THEN due END, asked.app, asked.trace_context)
+                    CASE WHEN turn = 'waiting' AND due > at THEN due END, asked.app, asked.trace_context, asked.tags)
             ON CONFLICT ON CONSTRAINT task_task_id_key DO NOTHING;
             IF FOUND THEN
                 INSERT INTO {schema}.body (task_no, arguments) VALUES (task_no, asked.arguments);
@@ -429,11 +506,12 @@ $$;
 -- workflow: a name that a process with its code has made known. arguments: a JSON object by the names of its parameters,
 -- as text. The same id again with the same arguments changes nothing; with others it is an error, and so is whatever
 -- Python refuses too.
--- convoy, sequence, end_of_sequence: as in Python. app: the App that runs it; null: the only one that has the workflow.
+-- convoy, sequence, end_of_sequence: as in Python. tags: a JSON object of texts, as text. app: the App that runs it; null: the only one that has the workflow.
 CREATE OR REPLACE FUNCTION {schema}.submit(
     workflow text, arguments text, task_id text DEFAULT NULL, priority integer DEFAULT 5,
     delay_seconds double precision DEFAULT 0, reply_to text DEFAULT NULL,
-    convoy text DEFAULT NULL, sequence bigint DEFAULT NULL, end_of_sequence boolean DEFAULT false, app text DEFAULT NULL
+    convoy text DEFAULT NULL, sequence bigint DEFAULT NULL, end_of_sequence boolean DEFAULT false, app text DEFAULT NULL,
+    tags text DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -500,7 +578,7 @@ BEGIN
         'seed', ('x' || substr(replace(gen_random_uuid()::text, '-', ''), 1, 15))::bit(60)::bigint,
         'reply_to', reply_to, 'actor', 'sql',
         'convoy', convoy, 'sequence', sequence, 'end_of_sequence', coalesce(end_of_sequence, false),
-        'app', coalesce(whose.app, '')));
+        'app', coalesce(whose.app, ''), 'tags', tags));
     IF kept.verdict = 'used' THEN
         RAISE EXCEPTION 'sequence % of convoy % is task %, which is another operation', sequence, quote_literal(convoy),
             quote_literal(kept.known_id)
@@ -523,10 +601,11 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.submit(
     workflow text, arguments jsonb, task_id text DEFAULT NULL, priority integer DEFAULT 5,
     delay_seconds double precision DEFAULT 0, reply_to text DEFAULT NULL,
-    convoy text DEFAULT NULL, sequence bigint DEFAULT NULL, end_of_sequence boolean DEFAULT false, app text DEFAULT NULL
+    convoy text DEFAULT NULL, sequence bigint DEFAULT NULL, end_of_sequence boolean DEFAULT false, app text DEFAULT NULL,
+    tags text DEFAULT NULL
 ) RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT {schema}.submit(workflow, arguments::text, task_id, priority, delay_seconds, reply_to, convoy, sequence,
-                           end_of_sequence, app)
+                           end_of_sequence, app, tags)
 $$;
 
 -- The two doors of submitters work with their owner's rights, so that a role may submit without any right on the tables; their
@@ -536,7 +615,7 @@ DECLARE
     one record;
 BEGIN
     FOR one IN SELECT p.oid::regprocedure AS called, p.proname IN ('submit', 'keep_task') AS is_door,
-                      p.proname IN ('submit', 'keep_task', 'judged_body', 'number_in_python', 'is_same_body') AS reads_texts
+                      p.proname IN ('submit', 'keep_task', 'judged_body', 'judged_tags', 'number_in_python', 'is_same_body') AS reads_texts
                  FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = '{schema}'::regnamespace
     LOOP
         IF one.is_door THEN

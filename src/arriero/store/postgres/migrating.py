@@ -63,6 +63,7 @@ _RUN = (
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};",
     "REVOKE UPDATE ON {schema}.history, {schema}.edit, {schema}.late_answer, {schema}.signal FROM {role};",
     "GRANT UPDATE (step, reply, replied_at) ON {schema}.signal TO {role};",
+    "REVOKE INSERT, UPDATE, DELETE ON {schema}.task_tag FROM {role};",  # a trigger writes it
     f"REVOKE DELETE ON {_PURGED} FROM {{role}};",
     # A token is made, used and revoked: nothing else of it ever changes, and its row stays.
     "REVOKE UPDATE, DELETE ON {schema}.token FROM {role};",
@@ -71,7 +72,9 @@ _RUN = (
     "GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {role};",
     "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};",
 )
-_SUBMIT_OPTIONS = "text, integer, double precision, text, text, bigint, boolean, text"  # after workflow and arguments
+_SUBMIT_OPTIONS = (
+    "text, integer, double precision, text, text, bigint, boolean, text, text"  # after workflow and arguments
+)
 # What a grant of each of RIGHTS is. Who submits reads only what opening a store asks: its number, its id, its clock.
 STATEMENTS: Mapping[str, tuple[str, ...]] = {
     "submit": (

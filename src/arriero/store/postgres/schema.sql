@@ -54,7 +54,9 @@ CREATE TABLE {schema}.task (
     from_ledger bigint,             -- of the ledger that it came with; it stays
     submitter text,                 -- the token that submitted it, if its open tasks are capped; it stays
     snoozed_until bigint,           -- nothing new of it begins before: so an operator wants it
-    inbox integer NOT NULL DEFAULT 0 -- signals that no wait of its code has taken
+    inbox integer NOT NULL DEFAULT 0, -- signals that no wait of its code has taken
+    tags text,                      -- JSON object of texts, by name; null: it has none
+    submitted_tags text             -- those that it came with, as its code sees them, where an operator has changed them
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;
@@ -525,3 +527,12 @@ CREATE TABLE {schema}.secret (
     name text PRIMARY KEY,
     value text NOT NULL             -- bytes in hexadecimal
 );
+
+-- Tags of tasks, to find tasks by them. A trigger keeps it as the column tags of their tasks says; nobody else writes it.
+CREATE TABLE {schema}.task_tag (
+    name text NOT NULL,
+    value text NOT NULL,
+    tagged_no bigint NOT NULL REFERENCES {schema}.task ON DELETE CASCADE,
+    PRIMARY KEY (name, value, tagged_no)
+);
+CREATE INDEX task_tag_of ON {schema}.task_tag (tagged_no);

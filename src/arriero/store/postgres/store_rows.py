@@ -241,6 +241,10 @@ OF_LEDGER = """from_ledger >= %(from_ledger)s
    AND (from_ledger, task_no) < (%(from_ledger)s, coalesce(%(before)s::bigint, 9223372036854775807))"""
 
 
+OF_TAG = """tagged.name = %(tag_name)s AND tagged.value = %(tag_value)s AND tagged.tagged_no > %(after)s
+   AND tagged.tagged_no < coalesce(%(before)s::bigint, 9223372036854775807)"""
+
+
 def select_filtered(
     rows: PostgresRows, which: TaskFilter, after: int, before: int | None, newest_first: bool, limit: int
 ) -> list[TaskRow]:
@@ -276,7 +280,7 @@ def _build_statement(rows: PostgresRows, which: TaskFilter) -> tuple[int | None,
     """Build the statement for a filter. Returns it behind the number of the ledger, if the filter names one that exists."""
     filtered = rows.transaction.statement("select_filtered")
     if which.ledger is None:
-        return None, filtered
+        return None, task_filter.narrow_to_tag(filtered, OF_TAG) if which.tags else filtered
     ledger = rows.select_ledger(which.ledger)
     return None if ledger is None else ledger.ledger_no, task_filter.narrow_to_ledger(filtered, OF_LEDGER)
 

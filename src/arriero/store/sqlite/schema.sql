@@ -51,7 +51,9 @@ CREATE TABLE arriero_task (
     from_ledger INTEGER,            -- of the ledger that it came with; it stays
     submitter TEXT,                 -- the token that submitted it, if its open tasks are capped; it stays
     snoozed_until INTEGER,          -- nothing new of it begins before: so an operator wants it
-    inbox INTEGER NOT NULL DEFAULT 0 -- signals that no wait of its code has taken
+    inbox INTEGER NOT NULL DEFAULT 0, -- signals that no wait of its code has taken
+    tags TEXT,                      -- JSON object of texts, by name; null: it has none
+    submitted_tags TEXT             -- those that it came with, as its code sees them, where an operator has changed them
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.
@@ -157,6 +159,30 @@ BEGIN
     DELETE FROM arriero_late_answer WHERE task_no = OLD.task_no;
     DELETE FROM arriero_signal WHERE task_no = OLD.task_no;
     DELETE FROM arriero_published WHERE task_no = OLD.task_no;
+END;
+
+-- Tags of tasks, to find tasks by them. The triggers keep it as the column tags of their tasks says.
+CREATE TABLE arriero_task_tag (
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    tagged_no INTEGER NOT NULL,     -- task_no
+    PRIMARY KEY (name, value, tagged_no)
+) WITHOUT ROWID;
+CREATE TRIGGER arriero_task_tagged AFTER INSERT ON arriero_task WHEN NEW.tags IS NOT NULL
+BEGIN
+    INSERT INTO arriero_task_tag (name, value, tagged_no) SELECT key, value, NEW.task_no FROM json_each(NEW.tags);
+END;
+CREATE TRIGGER arriero_task_tags_changed AFTER UPDATE OF tags ON arriero_task WHEN OLD.tags IS NOT NEW.tags
+BEGIN
+    DELETE FROM arriero_task_tag
+     WHERE (name, value, tagged_no) IN (SELECT key, value, OLD.task_no FROM json_each(coalesce(OLD.tags, '{}')));
+    INSERT INTO arriero_task_tag (name, value, tagged_no)
+    SELECT key, value, NEW.task_no FROM json_each(coalesce(NEW.tags, '{}'));
+END;
+CREATE TRIGGER arriero_task_tags_removed AFTER DELETE ON arriero_task WHEN OLD.tags IS NOT NULL
+BEGIN
+    DELETE FROM arriero_task_tag
+     WHERE (name, value, tagged_no) IN (SELECT key, value, OLD.task_no FROM json_each(OLD.tags));
 END;
 
 CREATE TABLE arriero_step (

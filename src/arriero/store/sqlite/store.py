@@ -61,6 +61,8 @@ CHECKPOINT_ROWS = (
 
 HISTORY_PAGE = 500
 OF_LEDGER = "from_ledger = (SELECT ledger_no FROM arriero_ledger WHERE ledger_id = :ledger)"
+OF_TAG = """tagged.name = :tag_name AND tagged.value = :tag_value AND tagged.tagged_no > :after
+   AND tagged.tagged_no < coalesce(:before, 9223372036854775807)"""
 
 
 class SqliteReading(StateStore):
@@ -110,7 +112,8 @@ class SqliteReading(StateStore):
 
 def _build_statement(which: TaskFilter) -> str:
     if which.ledger is None:
-        return query("select_filtered")
+        filtered = query("select_filtered")
+        return task_filter.narrow_to_tag(filtered, OF_TAG) if which.tags else filtered
     return task_filter.narrow_to_ledger(query("select_filtered"), OF_LEDGER)
 
 

@@ -70,3 +70,30 @@ BEGIN
     END LOOP;
 END
 $rights$;
+
+-- Tags: names with a value each, by which operators find a task.
+ALTER TABLE {schema}.task ADD COLUMN tags text;
+ALTER TABLE {schema}.task ADD COLUMN submitted_tags text;
+
+-- Tags of tasks, to find tasks by them. A trigger keeps it as the column tags of their tasks says; nobody else writes it.
+CREATE TABLE {schema}.task_tag (
+    name text NOT NULL,
+    value text NOT NULL,
+    tagged_no bigint NOT NULL REFERENCES {schema}.task ON DELETE CASCADE,
+    PRIMARY KEY (name, value, tagged_no)
+);
+CREATE INDEX task_tag_of ON {schema}.task_tag (tagged_no);
+
+-- Who may read tasks may read their tags.
+DO $rights$
+DECLARE one record;
+BEGIN
+    FOR one IN SELECT DISTINCT given.grantee::regrole AS role
+                 FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
+                WHERE c.oid = '{schema}.task'::regclass AND given.grantee NOT IN (0, c.relowner)
+                  AND given.privilege_type = 'SELECT'
+    LOOP
+        EXECUTE format('GRANT SELECT ON {schema}.task_tag TO %s', one.role);
+    END LOOP;
+END
+$rights$;

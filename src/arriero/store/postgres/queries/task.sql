@@ -184,7 +184,7 @@ SELECT task_no FROM {schema}.task
 -- select_filtered: tasks that match a filter, in the order of submission. The caller filters by the text of a failure.
 -- OFFSET 0: see select_steps.
 -- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, paused, snoozed, snoozed_at, app, apps,
--- workflows (arrays), agent, step, failed (null: any).
+-- workflows (arrays), agent, step, failed, tags (JSON object) (null: any).
 SELECT {task} FROM {schema}.task AS task
  WHERE task_no > %(after)s
    AND (%(before)s::bigint IS NULL OR task_no < %(before)s)
@@ -206,6 +206,9 @@ SELECT {task} FROM {schema}.task AS task
    AND (%(step)s::text IS NULL OR EXISTS (SELECT 1 FROM {schema}.step AS step
          WHERE step.step_no >= task.task_no << 20 AND step.step_no < (task.task_no + 1) << 20
            AND step.name = %(step)s AND step.state <> 'completed' OFFSET 0))
+   AND (%(tags)s::json IS NULL OR NOT EXISTS (SELECT 1 FROM json_each_text(%(tags)s::json) AS asked
+         WHERE NOT EXISTS (SELECT 1 FROM {schema}.task_tag AS tag
+               WHERE tag.name = asked.key AND tag.value = asked.value AND tag.tagged_no = task.task_no OFFSET 0)))
  ORDER BY task_no
  LIMIT %(limit)s
 

@@ -47,3 +47,31 @@ BEGIN
     DELETE FROM arriero_signal WHERE task_no = OLD.task_no;
     DELETE FROM arriero_published WHERE task_no = OLD.task_no;
 END;
+
+-- Tags: names with a value each, by which operators find a task.
+ALTER TABLE arriero_task ADD COLUMN tags TEXT;
+ALTER TABLE arriero_task ADD COLUMN submitted_tags TEXT;
+
+-- Tags of tasks, to find tasks by them. The triggers keep it as the column tags of their tasks says.
+CREATE TABLE arriero_task_tag (
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    tagged_no INTEGER NOT NULL,     -- task_no
+    PRIMARY KEY (name, value, tagged_no)
+) WITHOUT ROWID;
+CREATE TRIGGER arriero_task_tagged AFTER INSERT ON arriero_task WHEN NEW.tags IS NOT NULL
+BEGIN
+    INSERT INTO arriero_task_tag (name, value, tagged_no) SELECT key, value, NEW.task_no FROM json_each(NEW.tags);
+END;
+CREATE TRIGGER arriero_task_tags_changed AFTER UPDATE OF tags ON arriero_task WHEN OLD.tags IS NOT NEW.tags
+BEGIN
+    DELETE FROM arriero_task_tag
+     WHERE (name, value, tagged_no) IN (SELECT key, value, OLD.task_no FROM json_each(coalesce(OLD.tags, '{}')));
+    INSERT INTO arriero_task_tag (name, value, tagged_no)
+    SELECT key, value, NEW.task_no FROM json_each(coalesce(NEW.tags, '{}'));
+END;
+CREATE TRIGGER arriero_task_tags_removed AFTER DELETE ON arriero_task WHEN OLD.tags IS NOT NULL
+BEGIN
+    DELETE FROM arriero_task_tag
+     WHERE (name, value, tagged_no) IN (SELECT key, value, OLD.task_no FROM json_each(OLD.tags));
+END;

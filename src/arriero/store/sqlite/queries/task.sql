@@ -5,7 +5,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox
+       inbox, tags, submitted_tags
   FROM arriero_task
  WHERE task_no = :task_no
 
@@ -27,7 +27,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox
+       inbox, tags, submitted_tags
   FROM arriero_task
  WHERE task_no IN (SELECT value FROM json_each(:task_nos)) AND state IN ('processed', 'compensated', 'error')
  ORDER BY task_no
@@ -69,7 +69,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox,
+       inbox, tags, submitted_tags,
        (SELECT arguments FROM arriero_body WHERE arriero_body.task_no = arriero_task.task_no)
   FROM found CROSS JOIN arriero_task ON task_no = found.number
  ORDER BY found.position, found.number
@@ -160,14 +160,14 @@ SELECT task_no
 
 -- select_filtered: tasks that match a filter, in the order of submission.
 -- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, code, text (folded), paused,
--- snoozed, snoozed_at, app, agent, step (null: any); apps, workflows (JSON arrays; null: any).
+-- snoozed, snoozed_at, app, agent, step (null: any); apps, workflows (JSON arrays; null: any); tags (JSON object; null: any).
 SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
        failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox
+       inbox, tags, submitted_tags
   FROM arriero_task AS task
  WHERE task_no > :after
    AND (:before IS NULL OR task_no < :before)
@@ -189,6 +189,9 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
    AND (:step IS NULL OR EXISTS (SELECT 1 FROM arriero_step AS step
          WHERE step.step_no BETWEEN task.task_no << 20 AND (task.task_no << 20) + 1048575
            AND step.name = :step AND step.state <> 'completed'))
+   AND (:tags IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(:tags) AS asked
+         WHERE NOT EXISTS (SELECT 1 FROM arriero_task_tag AS tag
+               WHERE tag.name = asked.key AND tag.value = asked.value AND tag.tagged_no = task.task_no)))
  ORDER BY task_no
  LIMIT :limit
 
