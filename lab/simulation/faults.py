@@ -35,6 +35,7 @@ KINDS = (
     "shared_damage",
     "extend",
     "checkpoint",
+    "publish",
     "leader_pause",
     "leader_crash",
     "renewal_lost",
@@ -94,6 +95,9 @@ DEPLOYS = {
 }
 
 
+PUBLISHING_SHARE = 0.15  # of worlds: their steps publish
+
+
 class Faults(msgspec.Struct):
     """Probabilities per occasion; 0: that fault does not happen in this run."""
 
@@ -125,6 +129,7 @@ class Faults(msgspec.Struct):
     shared_damage: float = 0.0
     extend: float = 0.0
     checkpoint: float = 0.0
+    publish: float = 0.0
     leader_pause: float = 0.0
     leader_crash: float = 0.0
     renewal_lost: float = 0.0
@@ -174,6 +179,11 @@ class Faults(msgspec.Struct):
         for kind, strength in (("extend", 0.4), ("checkpoint", 0.6)):
             if random.random() < 0.6:
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))
+
+    def add_publishing(self, random: Random) -> None:
+        """Draw whether steps publish. It is no fault; it meets all faults."""
+        if random.random() < PUBLISHING_SHARE:
+            self.publish = 0.8
 
     def add_ledgers(self, random: Random) -> None:
         """Draw what happens to ledgers and their submitters, each kind left out now and then."""

@@ -17,6 +17,7 @@ from arriero.errors import Permanent, StepFailed, Transient
 from arriero.model.policies import Breaker, ConvoyPolicy, Retry, Supervision
 
 from .faults import Faults
+from .publishing import LAST_STAGE, Publisher
 
 HANGING_SECONDS = 6.0  # of a call while the service hangs: longer than any deadline
 LATE_SECONDS_MAX = 8.0  # that a cancelled call continues: some are left behind before
@@ -25,7 +26,11 @@ LATE_SECONDS_MAX = 8.0  # that a cancelled call continues: some are left behind 
 class Remote:
     """A remote service that deduplicates by key and bars a compensated key; it sees every effect."""
 
-    def __init__(self, random: Random, faults: Faults, late_random: Random, asking_random: Random) -> None:
+    def __init__(
+        self, random: Random, faults: Faults, late_random: Random, asking_random: Random, publishing_random: Random
+    ) -> None:
+        self._publishing_random = publishing_random  # so, too
+        self.publisher = Publisher()
         self._random = random
         self._faults = faults
         self._late_random = late_random  # its own, so that the other faults strike as without late answers
@@ -99,6 +104,8 @@ class Remote:
         """Now and then: ask for more time, keep a checkpoint. What was kept before is read in any case."""
         key = attempt.idempotency_key
         self._judge(attempt.checkpointed, key)
+        if self._faults.strikes("publish", self._publishing_random):
+            self.publisher.publish(attempt)
         if self._faults.strikes("extend", self._asking_random):
             await attempt.extend(self._asking_random.uniform(0.5, 6))
         if self._faults.strikes("checkpoint", self._asking_random):
@@ -201,8 +208,11 @@ async def look(attempt: Attempt, n: int) -> int:
 @workflow
 async def in_a_row(n: int, refuse: bool) -> int:
     first = await take(n)
+    context.publish(1)
     second = await reserve(first)
+    context.publish(2)
     await context.sleep(1 + n % 3)
+    context.publish(LAST_STAGE)
     return await take(second, refuse)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from arriero.errors import StoreError
 from arriero.model.answers import Applied
-from arriero.model.commands import Advance, CommandOfAttempt, ExtendAttempt, Report, SaveCheckpoint
+from arriero.model.commands import Advance, CommandOfAttempt, ExtendAttempt, PublishProgress, Report, SaveCheckpoint
 from arriero.model.moves import Reported
 from arriero.store.memory import MemoryStore
 
@@ -59,6 +59,8 @@ _PASSED_ON = (
     "read_secret",
     "list_running_attempts",
     "late_answers",
+    "published",
+    "load_versions",
 )
 
 _COMMITS = ("apply", "submit", "change_schedules")
@@ -111,7 +113,7 @@ class Network:
                 for item in command.delivered:
                     if isinstance(item, Reported):
                         self._repeat(command.actor, command.process_no, item)
-            elif isinstance(command, ExtendAttempt | SaveCheckpoint):
+            elif isinstance(command, ExtendAttempt | SaveCheckpoint | PublishProgress):
                 self._repeat_of_attempt(command)
 
     def _repeat_of_attempt(self, command: CommandOfAttempt) -> None:

@@ -38,7 +38,6 @@ from arriero.runtime.ports import Ports
 from arriero.runtime.process_context import Substitutes
 from arriero.runtime.settings import Settings, check_roles
 from arriero.runtime.upkeep import Upkeep
-from arriero.store.memory import MemoryStore
 from arriero.system.loops import drop_silently
 
 from .bystanders import Bystanders, draw_bystanders
@@ -58,6 +57,7 @@ from .people import QUEUES, People
 from .poison import Poison, draw_poison
 from .ports import SimulatedPorts
 from .programs import GATEWAYS, Programs, draw_programs
+from .publishing import PublishingStore, judge_published
 from .routes import Routes, draw_routes
 from .shop import AGENTS, DOUBTFUL, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
 from .store import UNEXPECTED, Network, SimulatedStore
@@ -67,6 +67,7 @@ NODES = 3
 DOUBTFUL_SHARE = 0.2  # of worlds: they have tasks with a step that nothing undoes
 OF_A_DOUBTFUL_WORLD = 0.5  # of its tasks
 SNOOZE_KEY = "snooze-1229"  # with it, the seeds at which the tests of breakages begin have no snoozes
+PUBLISHING_KEY = "publish-7072"  # as SNOOZE_KEY
 KEYS_SHARE = 0.5  # of the seeds that have convoys
 ELECTION_SHARE = 0.3  # of the seeds in which leaders, leases and clocks meet separate faults
 APPS_SHARE = 0.3  # of the seeds in which the last node is of another App that has the same code
@@ -146,7 +147,7 @@ class World:
             self.faults.add_unexpected(self._unexpected_random)
         self._begin_random = random_module.Random(f"begin-{seed}")
         self._nodes: dict[int, tuple[int, Node]] = {}
-        self.store = MemoryStore(self._store_clock, store_id=f"world-{seed}")
+        self.store = PublishingStore(self._store_clock, store_id=f"world-{seed}")
         store_random = random_module.Random(f"store-{seed}")
         if people and faults is None:
             self.faults.add_store(store_random)
@@ -159,7 +160,7 @@ class World:
         if people and faults is None:
             self.faults.add_outages(self._outage_random)
             self.faults.add_asking(asking_random)
-        self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults, late_random, asking_random)
+        self.remote = self._build_remote(late_random, asking_random, may_publish=people and faults is None)
         self.routes, self.poison = self._draw_parts(seed, may_have=people and faults is None)
         self.programs = draw_programs(self, seed, may_have=people and faults is None)
         self.app = _build_app(self.routes, self.programs, self.poison)
@@ -183,6 +184,15 @@ class World:
         self.acknowledged: set[str] = set()
         self.violations: list[Violation] = []
         self._attempts: dict[tuple[int, int], Attempt] = {}  # by step and fence: who carried it out
+
+    def _build_remote(
+        self, late_random: random_module.Random, asking_random: random_module.Random, *, may_publish: bool
+    ) -> Remote:
+        publishing_random = random_module.Random(f"{PUBLISHING_KEY}-{self.seed}")
+        if may_publish:
+            self.faults.add_publishing(publishing_random)
+        random = random_module.Random(self.random.getrandbits(64))
+        return Remote(random, self.faults, late_random, asking_random, publishing_random)
 
     def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None]:
         return draw_routes(seed) if may_have else None, draw_poison(self, seed, may_have=may_have)
@@ -665,6 +675,7 @@ class World:
         found = [Violation("I13", "", text) for text in self.network.counted_late]
         found += [Violation("I69", "", text) for text in self.remote.wrong]
         found += [Violation("I74", "", text) for text in self.remote.mixed]
+        found += judge_published(self.store, self.remote.publisher, self._attempts)
         of_task: defaultdict[int, list[HistoryRow]] = defaultdict(list)
         for row in rows:
             of_task[row.task_no].append(row)

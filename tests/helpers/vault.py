@@ -20,6 +20,7 @@ from arriero import (
     TaskFailed,
     Transient,
     keep_convoy_state,
+    publish,
     sleep,
     workflow,
 )
@@ -100,6 +101,7 @@ class Vault:
         @workflow
         async def sell(order: str) -> str:
             keep_convoy_state({"last": payload})
+            publish({"last": payload})
             await charge(order)
             return f"{payload}: sold"
 
@@ -254,6 +256,8 @@ class Vault:
             for page in ("", "/history?limit=200", "/explain", "/result"):
                 path = f"/v1/tasks/{{task_id}}{page.partition('?')[0]}"
                 found.append(Ask(f"GET {path}", f"/v1/tasks/{self.id(what)}{page}"))
+        for ended in ("sold", "held"):  # a stream ends with its task
+            found.append(Ask("GET /v1/tasks/{task_id}/changes", f"/v1/tasks/{self.id(ended)}/changes"))
         return found
 
     def _list_requests_of_verbs(self, turn: str) -> list[Ask]:

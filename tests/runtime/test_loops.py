@@ -111,6 +111,7 @@ FAULTY = (
     "apply",
     "load_held",
     "load_ended",
+    "load_versions",
     "put_agent_counts",
     "load_due_schedules",
 )
@@ -306,6 +307,18 @@ async def waiting(case: Case) -> None:
         await case.other.session.close()
 
 
+async def following(case: Case) -> None:
+    async with case.machine.app([mules], [carry]).running():
+        await case.other.session.open(case.store)  # a client, whose store breaks
+        case.store.break_once("load_versions")
+        task = await case.other.submit(load("mule"))
+        async with asyncio.timeout(60):
+            states = [view.state async for view in task.changes()]
+        assert states[-1] == "processed"
+        assert "load_versions" in case.store.raised
+        await case.other.session.close()
+
+
 class Nothing:
     """A connection to nothing."""
 
@@ -394,6 +407,7 @@ CASES: dict[Loop, Callable[[Case], Awaitable[None]]] = {
     Loop.FREEING: freeing,
     Loop.NODE: begin_again,
     Loop.WAITING: waiting,
+    Loop.FOLLOWING: following,
     Loop.STORE_THREAD: store_thread,
     Loop.LISTENER: listener,
     Loop.WATCHDOG: watch,
@@ -437,6 +451,12 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("runtime.single_pass", "SinglePass._spawn"): "frees what a lost process held, awaited before the pass goes on",
     ("runtime.single_pass", "SinglePass._work"): Loop.LEADER,
     ("runtime.result_waiters", "ResultWaiters.wait_until_ended"): Loop.WAITING,
+    ("runtime.change_waiters", "ChangeWaiters.wait"): Loop.FOLLOWING,
+    (
+        "runtime.progress_publisher",
+        "ProgressPublisher._begin",
+    ): "one write of what an attempt publishes; its end is handled",
+    ("client.remote_progress", "MergedValues.publish"): "one write of what a program publishes, awaited by its callers",
     ("metrics.collector", "MetricsCollector._find_reader"): "one reading of the store; its end is handled",
     ("metrics.collector", "MetricsCollector._read_anywhere"): "one reading that another thread waits for",
     ("leases.etcd", "EtcdConnection._watch"): "waits for one change of a lease; the mutex asks again when it has ended",

@@ -54,6 +54,7 @@ BEGIN_AT = {
     "poll_does_not_wait_for_its_take": 5,
     "probe_without_guard": 27,
     "program_loses_its_attempt": 15,
+    "published_older_over_newer": 325,
     "ran_ahead_with_old_state": 15,
     "rate_forgets_tries": 4,
     "recover_without_still_expired": 58,
@@ -186,7 +187,7 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted |= {"compensate_past_pivot", "edited_in_doubt", "resubmit_forgets_doubt", "purge_forgets_readers"}
     wanted |= {"capability_without_signature", "capability_without_fence"}
     wanted |= {"doubt_of_a_try_is_forgotten", "program_loses_its_attempt", "poll_does_not_wait_for_its_take"}
-    wanted |= {"shared_row_stops_others", "obsolete_rows_stay"}
+    wanted |= {"shared_row_stops_others", "obsolete_rows_stay", "published_older_over_newer"}
     wanted |= {"submitter_dies_with_its_ledger", "opened_ledger_discarded", "ledger_batch_written_twice"}
     found = {patch.stem for patch in BREAKAGES}
     assert wanted <= found

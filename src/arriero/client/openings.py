@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidInput
+from ..runtime.change_waiters import ChangeWaiters
 from ..runtime.ports import Ports
 from ..runtime.result_waiters import ResultWaiters
 from ..runtime.submissions import Submissions
@@ -37,6 +38,7 @@ class Opening:
         self.views: TaskViews | None = None
         self.acknowledger: Acknowledger | None = None
         self.waiting = ResultWaiters(self.find_store, get_ports, self._is_driving)
+        self.changes = ChangeWaiters(self.find_store, get_ports)
         self.turn = asyncio.Lock()  # of those who open it
 
     @property
@@ -50,6 +52,11 @@ class Opening:
         if self.store is None:
             raise InvalidInput("the App is not open")
         return self.store
+
+    def look(self) -> None:
+        """Ask the store now for what callers wait for: another process may have changed something."""
+        self.waiting.look()
+        self.changes.look()
 
     def _is_driving(self, number: int) -> bool:
         return self.node is not None and self.node.is_driving(number)
@@ -68,6 +75,7 @@ class Opening:
             if self.acknowledger is not None:
                 stack.push_async_callback(self.acknowledger.close)
             stack.push_async_callback(self.waiting.close)
+            stack.push_async_callback(self.changes.close)
             if self.submissions is not None:
                 stack.push_async_callback(self.submissions.close)
 

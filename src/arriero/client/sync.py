@@ -133,6 +133,10 @@ class SyncTask(_Mirror, Generic[R_co]):
         """The task as it stands; see Task.view."""
         return self._background.call(self._to.view)
 
+    def changes(self) -> Iterator[TaskView[R_co]]:
+        """Follow the task: a view now, and one after each change that is seen; see Task.changes."""
+        return BackgroundReading[TaskView[R_co]](self._background, self._to.changes).each()
+
     cancel = _build_waiting_method(Task.cancel)
     resubmit = _build_waiting_method(Task.resubmit)
     compensate = _build_waiting_method(Task.compensate)

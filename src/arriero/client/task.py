@@ -1,6 +1,6 @@
 """The handle of one task: its result, how it stands, and what an operator may do to it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -119,6 +119,23 @@ class Task(Generic[R_co]):
         number = await self._find_number()
         command = build_send(self._session, number, sent.signal.wait_name, sent.value, signal_id, by)
         return await send(self._session, self.id, command)
+
+    async def changes(self) -> AsyncIterator[TaskView[R_co]]:
+        """Follow the task: a view now, and one after each change that is seen. The last one is its end.
+
+        Changes that follow each other closely may come as one view; the latest state is never left out. All who follow tasks
+        by way of this App share one poll of the store.
+        Raises: UnknownTask - also if it is purged meanwhile; StoreError; InvalidInput - the App was closed.
+        """
+        number, known, last = await self._find_number(), None, None
+        while True:
+            known = await self._session.changes.wait(number, known)
+            view = await self.view()
+            if view != last:  # it may have been newer than its version
+                last = view
+                yield view
+            if view.ended_at is not None:
+                return
 
     # --- verbs of an operator; which verb a state allows is in verb_rules
     async def resubmit(

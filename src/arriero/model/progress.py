@@ -7,6 +7,16 @@ from . import Instant
 PUBLISHED_BYTES_MAX = 10_000  # of one value as JSON text: it is written again with each change, and read with each view
 
 
+def format_version(link: int, head: str, published: int) -> str:
+    """Format how a task stands, by its last commit and its published values: another text is another state.
+
+    Args:
+        link, head: of its last commit; a store that was restored has another hash under the same number.
+        published: sum of the numbers of its rows.
+    """
+    return f"{link}-{head[:16]}-{published}"
+
+
 class Published(msgspec.Struct, frozen=True, gc=False):
     """A value that a command publishes.
 

@@ -36,6 +36,7 @@ class Loop(StrEnum):
     FREEING = "freeing"  # of what a lost process held
     NODE = "node"  # begins again when the process was declared lost
     WAITING = "waiting"  # asks the store whether tasks have ended that a caller waits for
+    FOLLOWING = "following"  # asks the store whether tasks have changed that a caller follows
     STORE_THREAD = "store thread"  # owns a connection
     LISTENER = "listener"  # wake-ups of PostgreSQL
     WATCHDOG = "watchdog"  # ends waits for servers that do not answer

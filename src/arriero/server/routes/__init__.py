@@ -10,6 +10,7 @@ from .ledgers import ledgers
 from .replies import replies
 from .schedules import schedules
 from .submissions import submissions
+from .task_changes import stream_changes as stream_changes  # it adds its route to ``tasks``
 from .task_verbs import task_verbs
 from .tasks import tasks
 from .tokens import tokens

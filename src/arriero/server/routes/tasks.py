@@ -28,6 +28,7 @@ from ...explain.available_actions import AvailableAction
 from ...explain.past import IncarnationStart, Timeline
 from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
 from ...model.instants import as_datetime
+from ...model.progress import format_version
 from ...operations.problems import TASK_UNKNOWN
 from ...payloads.codec import check_id
 from ...store.contract import Ended
@@ -133,20 +134,30 @@ TASK_EXAMPLE = {
     answer_example=TASK_EXAMPLE,
 )
 async def show_task(call: Call, task_id: TaskId) -> TaskAnswer:
-    loaded = await _find(call, task_id)
+    answer, _ = await load_shown(call, task_id)
+    return answer
+
+
+async def load_shown(call: HttpCall, task_id: str) -> tuple[TaskAnswer, str]:
+    """Load a task as ``show_task`` answers, and its version. Raises UnknownTask, also of one that the caller may not see."""
+    loaded = await find_task(call, task_id)
     store = call.session.store
     times = await read_times(store, loaded.task.task_no)
+    published = await read_published(store, loaded.task.task_no)
     context = TaskContext(
         times,
         await read_holders(loaded, store),
         store.now(),
         await read_record(loaded, store),
-        await read_published(store, loaded.task.task_no),
+        published,
     )
-    return build_shown_task(loaded, context, await load_tasks_ahead(loaded, store), payloads=call.payloads)
+    answer = build_shown_task(loaded, context, await load_tasks_ahead(loaded, store), payloads=call.payloads)
+    number = sum(row.number for row in published.values())
+    return answer, format_version(loaded.task.link, loaded.task.head, number)
 
 
-async def _find(call: HttpCall, task_id: str) -> Loaded:
+async def find_task(call: HttpCall, task_id: str) -> Loaded:
+    """Load a task by its id. Raises UnknownTask, also of one that the caller may not see."""
     return await load_task(call.session, check_id(task_id, "task_id"))
 
 
@@ -173,7 +184,7 @@ async def _find(call: HttpCall, task_id: str) -> Loaded:
     },
 )
 async def show_history(call: Call, task_id: TaskId, limit: Limit = LIMIT, cursor: Cursor = None) -> HistoryAnswer:
-    task = (await _find(call, task_id)).task
+    task = (await find_task(call, task_id)).task
     store = call.session.store
     listing = ["history", task.task_no]
     cursors = await open_cursors(store)
@@ -227,7 +238,7 @@ def _build_entry(timeline: Timeline, row: HistoryRow) -> HistoryEntry:
     },
 )
 async def explain_task(call: Call, task_id: TaskId) -> ExplanationAnswer:
-    found = await load_explanation(call.session.store, await _find(call, task_id))
+    found = await load_explanation(call.session.store, await find_task(call, task_id))
     build_action = functools.partial(_build_action, call, task_id)
     return build_explanation(*found, build_action, payloads=call.payloads)
 
@@ -259,7 +270,7 @@ async def show_result(
         float, Query(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False, description="Seconds to wait for the end at most.")
     ] = 0.0,
 ) -> Response:
-    task = (await _find(call, task_id)).task
+    task = (await find_task(call, task_id)).task
     ended = await _find_end(call, task, wait)
     if ended is None:
         found = EndAnswer(state=str(task.state), payloads=call.payloads)

@@ -40,7 +40,7 @@ from ...model import (
     later,
 )
 from ...model.processes import LeaderSurvey, ProcessRow
-from ...model.progress import PublishedRow
+from ...model.progress import PublishedRow, format_version
 from ...model.tokens import ANY_REACH, Reach
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Ended, Overdue, QueueSurvey, Survey
 from ..quarantine import Quarantine
@@ -272,6 +272,11 @@ class SurveyOperations(Transactions):
     async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
         """Answers of a task's attempts that came when they no longer counted, in the order of the commits."""
         return await self._select(late_answer_of, "select_late_answers", {"task_no": task_no})
+
+    async def load_versions(self, task_nos: Sequence[int]) -> dict[int, str]:
+        """A text for each of some tasks that changes with each of its commits, and each value that it publishes."""
+        found = await self._select(lambda row: row, "select_versions", {"task_nos": list(task_nos)})
+        return {row[0]: format_version(row[1], row[2], row[3]) for row in found}
 
     async def published(self, task_no: int) -> list[PublishedRow]:
         """The latest values that a task and its steps have published, in the order of the steps."""

@@ -41,7 +41,7 @@ from ...model.commands import AnyCommand, Submit
 from ...model.failures import read_task_failure
 from ...model.leases import LeaseRow
 from ...model.processes import FIRST, LeaderSurvey, ProcessRow, describe_epoch_refusal
-from ...model.progress import PublishedRow
+from ...model.progress import PublishedRow, format_version
 from ...model.schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
 from ...model.tags import read_tags
 from ...model.tokens import ANY_REACH, Reach, TokenRow
@@ -115,6 +115,11 @@ class MemoryReading(MemoryUpkeep):
 
     async def edits(self, task_no: int) -> list[EditRow]:
         return list(self.edit_rows.get(task_no, {}).values())
+
+    async def load_versions(self, task_nos: Sequence[int]) -> dict[int, str]:
+        tasks = [self.tasks[number] for number in task_nos if number in self.tasks]
+        sums = {t.task_no: sum(row.number for row in self.published_rows.get(t.task_no, {}).values()) for t in tasks}
+        return {t.task_no: format_version(t.link, t.head, sums[t.task_no]) for t in tasks}
 
     async def published(self, task_no: int) -> list[PublishedRow]:
         rows = self.published_rows.get(task_no, {})

@@ -26,3 +26,10 @@ DELETE FROM {schema}.status
           AND no <> coalesce((SELECT max(no) FROM {schema}.status
                                WHERE task_no = %(task_no)s AND kind = 'progress' AND at <= %(visible_at)s), 0)
           FOR UPDATE SKIP LOCKED)
+
+-- select_versions: how some tasks stand, in numbers that change with each of their commits and each value that they publish.
+-- Params: task_nos (array).
+SELECT task.task_no, task.link, task.head,
+       (SELECT coalesce(sum(number), 0) FROM {schema}.published AS one WHERE one.task_no = task.task_no)
+  FROM {schema}.task AS task
+ WHERE task.task_no = ANY(%(task_nos)s)

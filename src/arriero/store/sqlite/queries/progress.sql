@@ -22,3 +22,9 @@ VALUES (:task_no, :ordinal, :value, :number, :at, :fence, :status_at)
 DELETE FROM arriero_status
  WHERE task_no = :task_no AND kind = 'progress'
    AND no <> coalesce((SELECT max(no) FROM arriero_status WHERE task_no = :task_no AND kind = 'progress' AND at <= :visible_at), 0)
+
+-- select_versions: how some tasks stand, in numbers that change with each of their commits and each value that they publish.
+-- Params: task_nos (JSON array).
+SELECT task.task_no, task.link, task.head,
+       (SELECT coalesce(sum(number), 0) FROM arriero_published AS one WHERE one.task_no = task.task_no)
+  FROM json_each(:task_nos) AS given CROSS JOIN arriero_task AS task ON task.task_no = given.value
