@@ -67,7 +67,7 @@ async def test_head_is_answered_like_get_by_every_route_but_a_stream_and_passes_
                 continue
             assert known.status_code == (await world.http.get(path)).status_code, path
             assert unknown.status_code == (known.status_code if operation.needs.public else 401), path
-        assert streams == ["/v1/replies/{queue}/events"]
+        assert streams == ["/v1/tasks/t-1/changes", "/v1/replies/{queue}/events"]
 
 
 async def test_every_route_refuses_a_caller_without_a_token() -> None:
