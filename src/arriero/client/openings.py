@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidInput
-from ..runtime.change_waiters import ChangeWaiters
 from ..runtime.ports import Ports
 from ..runtime.result_waiters import ResultWaiters
 from ..runtime.submissions import Submissions
@@ -18,6 +17,7 @@ from .task_view import TaskViews
 
 if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..config import Configuration
+    from ..runtime.change_waiters import ChangeWaiters
     from ..runtime.node import Node
     from ..store.state_store import StateStore
 
@@ -38,7 +38,8 @@ class Opening:
         self.views: TaskViews | None = None
         self.acknowledger: Acknowledger | None = None
         self.waiting = ResultWaiters(self.find_store, get_ports, self._is_driving)
-        self.changes = ChangeWaiters(self.find_store, get_ports)
+        self._get_ports = get_ports
+        self._changes: ChangeWaiters | None = None  # made for the first one who follows a task
         self.turn = asyncio.Lock()  # of those who open it
 
     @property
@@ -53,10 +54,20 @@ class Opening:
             raise InvalidInput("the App is not open")
         return self.store
 
+    @property
+    def changes(self) -> "ChangeWaiters":
+        """Those who follow tasks."""
+        if self._changes is None:
+            from ..runtime.change_waiters import ChangeWaiters
+
+            self._changes = ChangeWaiters(self.find_store, self._get_ports)
+        return self._changes
+
     def look(self) -> None:
         """Ask the store now for what callers wait for: another process may have changed something."""
         self.waiting.look()
-        self.changes.look()
+        if self._changes is not None:
+            self._changes.look()
 
     def _is_driving(self, number: int) -> bool:
         return self.node is not None and self.node.is_driving(number)
@@ -75,7 +86,8 @@ class Opening:
             if self.acknowledger is not None:
                 stack.push_async_callback(self.acknowledger.close)
             stack.push_async_callback(self.waiting.close)
-            stack.push_async_callback(self.changes.close)
+            if self._changes is not None:
+                stack.push_async_callback(self._changes.close)
             if self.submissions is not None:
                 stack.push_async_callback(self.submissions.close)
 

@@ -22,7 +22,6 @@ from ..model.answers import Answer, Refusal, SignalKept, Submitted
 from ..model.commands import CommandOfPerson, Operate, OperateAgent, SendSignal, Submit
 from ..runtime import crash_points
 from ..runtime.admission_queue import refuse_later
-from ..runtime.change_waiters import ChangeWaiters
 from ..runtime.code import Code
 from ..runtime.ports import Ports, SystemPorts
 from ..runtime.result_waiters import ResultWaiters
@@ -101,7 +100,7 @@ class Session:
     node: "_OfOpening[Node | None]" = _OfOpening("node")
     draining_node: "_OfOpening[Node | None]" = _OfOpening("draining_node")
     waiting = _OfOpening[ResultWaiters]("waiting")
-    changes = _OfOpening[ChangeWaiters]("changes")
+    changes = _OfOpening["ChangeWaiters"]("changes")
     _store: "_OfOpening[StateStore | None]" = _OfOpening("store")
 
     def __init__(self, app: str, declared: ReadDeclared, given_store: str | None) -> None:
