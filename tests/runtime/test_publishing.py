@@ -9,7 +9,21 @@ import pytest
 from runtime_world import Machine, eventually, session_of, within
 
 import arriero
-from arriero import Agent, App, ArrieroError, Attempt, InvalidInput, Retry, Supervision, TaskHeld, testing, workflow
+from arriero import (
+    Agent,
+    App,
+    ArrieroError,
+    Attempt,
+    InvalidInput,
+    Permanent,
+    Retry,
+    Supervision,
+    TaskCompensated,
+    TaskHeld,
+    Undo,
+    testing,
+    workflow,
+)
 from arriero.client.task_view import TaskView
 from arriero.model.commands import Advance, AnyCommand, PublishProgress
 from arriero.testing import World
@@ -294,6 +308,87 @@ async def test_a_step_publishes_at_most_10_kb() -> None:
     async with testing.running(app_of(agent)) as world:
         said = await (await world.app.submit(read_pages())).result()
     assert said.startswith("what step read_pages publishes has 10,004 bytes as JSON; at most 10,000 are kept")
+
+
+# --- undo, resubmission, convoys
+async def test_a_compensation_publishes_beside_its_step() -> None:
+    agent = Agent("shop")
+
+    @agent.step(complete_within=5)
+    async def reserve(attempt: Attempt) -> int:
+        attempt.publish("reserved")
+        return 1
+
+    @reserve.compensation(complete_within=5)
+    async def give_back(undo: Undo[int]) -> None:
+        undo.publish("given back")
+
+    @workflow
+    async def refuse() -> None:
+        await reserve()
+        arriero.publish("refused")
+        raise Permanent("no", code="no")
+
+    async with testing.running(app_of(agent, code=refuse)) as world:
+        task = await world.app.submit(refuse())
+        with pytest.raises(TaskCompensated):
+            await task.result()
+        view = await task.view()
+        assert view.published == "refused"
+        assert [(step.kind, step.published) for step in view.steps] == [
+            ("step", "reserved"),
+            ("compensation", "given back"),
+        ]
+
+
+async def test_a_resubmitted_task_publishes_from_where_it_continues_and_one_run_again_from_its_start() -> None:
+    agent, stock = Agent("shop"), [0]
+
+    @agent.step(complete_within=5, supervision=Supervision(attempts=1, then="hold"))
+    async def reserve() -> int:
+        if not stock[0]:
+            raise Permanent("sold out")
+        return stock[0]
+
+    @workflow
+    async def buy() -> int:
+        arriero.publish("begun")
+        found = await reserve()
+        arriero.publish("reserved")
+        await arriero.sleep(60)
+        return found
+
+    async with testing.running(app_of(agent, code=buy)) as world:
+        task = await world.app.submit(buy())
+        with pytest.raises(TaskHeld):
+            await task.result()
+        assert (await task.view()).published == "begun"
+        stock[0] = 1
+        await task.resubmit(by="ana", reason="it is there again")
+        await world.clock.advance(30)
+        assert (await task.view()).published == "reserved"
+        assert await task.result() == 1
+        assert (await task.view()).published == "reserved"
+
+
+async def test_a_task_that_begins_with_the_end_of_the_one_before_it_publishes_too(machine: Machine) -> None:
+    agent = Agent("shop")
+
+    @agent.step(complete_within=60)
+    async def pack(box: int) -> int:
+        return box
+
+    @workflow
+    async def pack_one(box: int) -> int:
+        arriero.publish({"box": box})
+        return await pack(box)
+
+    app = machine.app([agent], [pack_one])
+    async with app.running():
+        tasks = [await app.submit(pack_one(box), convoy="belt") for box in range(4)]
+        assert [await within(task.result()) for task in tasks] == [0, 1, 2, 3]
+        assert [(await task.view()).published for task in tasks] == [{"box": box} for box in range(4)]
+    await machine.check()
 
 
 # --- statuses

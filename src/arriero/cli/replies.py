@@ -93,7 +93,10 @@ def _format_status(status: Status) -> str:
     says = _describe_status(status)
     if len(says) > TEXT_SHOWN_MAX:
         says = f"{says[:TEXT_SHOWN_MAX]}... [{len(says):,} characters; whole with --json]"
-    about = f"{status.task_id} #{status.number} {status.kind}" if status.number else f"- {status.kind}"
+    about = f"- {status.kind}"
+    if status.task_id:
+        number = f"#{status.number} " if status.number else ""  # a value that was published has none
+        about = f"{status.task_id} {number}{status.kind}"
     return one_line(f"{format_time(status.at)} {about}{says and ': '}{says}")
 
 
@@ -102,6 +105,9 @@ def _describe_status(status: Status) -> str:
         return f"{format_count(status.dropped, 'message')} not read within replies.keep_seconds: deleted"
     if status.kind == "completed":
         return msgspec.json.encode(status.output).decode()
+    if status.kind == "progress":
+        value = msgspec.json.encode(status.value).decode()
+        return f"{status.step} {value}" if status.step else value
     code = f" [{status.code}]" if status.code else ""
     return f"{status.reason}{code}"
 
