@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..core.alerts import Alert
     from ..model.schedules import ScheduleDeclaration
     from ..model.tokens import OpenTaskCap
+    from ..runtime.change_waiters import ChangeWaiters
     from ..runtime.node import Node
     from ..runtime.process_context import Substitutes
     from ..store.state_store import StateStore
