@@ -101,7 +101,7 @@ class Session:
     node: "_OfOpening[Node | None]" = _OfOpening("node")
     draining_node: "_OfOpening[Node | None]" = _OfOpening("draining_node")
     waiting = _OfOpening[ResultWaiters]("waiting")
-    changes = _OfOpening["ChangeWaiters"]("changes")
+    changes: "_OfOpening[ChangeWaiters]" = _OfOpening("changes")
     _store: "_OfOpening[StateStore | None]" = _OfOpening("store")
 
     def __init__(self, app: str, declared: ReadDeclared, given_store: str | None) -> None:
