@@ -26,7 +26,9 @@ QUEUES = ("web-1", "web-2")
 PURGE_AFTER_SECONDS = 6.0
 READER_AWAY_SECONDS_MAX = 15.0
 SNOOZE_SECONDS = (0.5, 12.0)
-VERBS = tuple(verb for verb in Verb if verb is not Verb.SNOOZE)  # asked for at any time; snoozes are drawn apart
+VERBS = tuple(
+    verb for verb in Verb if verb not in (Verb.SNOOZE, Verb.TAG)
+)  # asked for at any time; those two are drawn apart
 MENDING = (Verb.RESUBMIT, Verb.RESUBMIT, Verb.ANSWER, Verb.COMPENSATE)
 _read_events = msgspec.json.Decoder(list[dict[str, Any]]).decode
 

@@ -289,6 +289,16 @@ async def fragile(n: int, refuse: bool) -> int:
         raise
 
 
+@workflow
+async def tagged(n: int, refuse: bool) -> list[dict[str, str]]:
+    """The tags that its code sees at the beginning and at the end."""
+    first = context.tags()
+    await take(n)
+    await context.sleep(1 + n % 3)
+    await reserve(n, refuse)
+    return [first, context.tags()]
+
+
 @right.step(complete_within=1, retry=Retry(tries=1), supervision=Supervision(attempts=1))
 async def pin(attempt: Attempt, n: int) -> int:
     """Nothing undoes it: left in doubt, only an operator can settle it."""

@@ -59,8 +59,9 @@ from .ports import SimulatedPorts
 from .programs import GATEWAYS, Programs, draw_programs
 from .publishing import PublishingStore, judge_published
 from .routes import Routes, draw_routes
-from .shop import AGENTS, DOUBTFUL, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
+from .shop import AGENTS, DOUBTFUL, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile, tagged
 from .store import UNEXPECTED, Network, SimulatedStore
+from .tagging import Tagging
 from .timetables import Timetables, draw_timetables
 
 NODES = 3
@@ -113,7 +114,7 @@ def _build_app(*parts: Routes | Programs | Poison | None) -> App:
     with warnings.catch_warnings():
         # Steps in doubt that nothing undoes are what it looks for.
         warnings.simplefilter("ignore", MissingCompensationWarning)
-        return App("simulated", agents=agents, workflows=(*WORKFLOWS, fragile, *DOUBTFUL, *IN_LINE, *added))
+        return App("simulated", agents=agents, workflows=(*WORKFLOWS, fragile, tagged, *DOUBTFUL, *IN_LINE, *added))
 
 
 class World:
@@ -175,7 +176,10 @@ class World:
         self.damage, self.bystanders, self._old_rows = self._draw_rows(may_have=people and faults is None)
         self._other_app = "other" if apps_random.random() < APPS_SHARE and people and faults is None else ""
         self.timetables, self.ledgers = self._draw_producers(has_keys=has_keys, may_have=people and faults is None)
-        self._doubt_random = random_module.Random(f"undo-{seed}")
+        self._doubt_random, self.tagging = (
+            random_module.Random(f"undo-{seed}"),
+            Tagging(self, is_on=people and faults is None),
+        )
         self._has_doubtful = people and faults is None and self._doubt_random.random() < DOUBTFUL_SHARE
         self._limits = draw_limits(self.app.agents, seed, may_be_limited=people and faults is None)
         self._tasks, self._has_people = tasks // 2 if has_keys else tasks, people
@@ -426,6 +430,7 @@ class World:
             workflow = self.programs.choose(workflow, self._app_of_task(f"order-{number}"))
         if self._has_doubtful and self._doubt_random.random() < OF_A_DOUBTFUL_WORLD:
             workflow = self._doubt_random.choice(DOUBTFUL)
+        workflow = self.tagging.choose(workflow)
         call = workflow(number, self.random.random() < 0.4)
         delay = self.random.choice((0, 0, 3))
         command = self.submission(call, f"order-{number}", self.random, number, delay=delay)
@@ -457,7 +462,8 @@ class World:
         """A task as a client submits it."""
         priority = random.randrange(10)
         reply_to = QUEUES[number % len(QUEUES)]
-        options = SubmitOptions(task_id=task_id, priority=priority, reply_to=reply_to, **what)
+        tags = self.tagging.tags_of(task_id)
+        options = SubmitOptions(task_id=task_id, priority=priority, reply_to=reply_to, tags=tags, **what)
         command = build_submission(self.app.session, call, options)
         return msgspec.structs.replace(command, app=self._app_of_task(task_id))
 
@@ -505,6 +511,8 @@ class World:
         clients += self.spawn(people.purge(FAULT_SECONDS), 0)
         if self.faults.snooze:
             clients += self.spawn(people.snooze(FAULT_SECONDS, random_module.Random(f"snoozes-{self.seed}")), 0)
+        if self.tagging.is_on:
+            clients += self.spawn(self.tagging.change(FAULT_SECONDS), 0)
         clients += self.spawn(self._go_down(), 0)
         if self.election is not None and self.faults.store_restart:
             self.spawn(self.election.restart_store(FAULT_SECONDS), 0)
@@ -661,6 +669,7 @@ class World:
         for task in self.store.tasks.values():
             self.violations += self.books_of(task.task_no)
         self.violations += self.people.check()
+        self.violations += self.tagging.check()
         if self.keys is not None:
             self.violations += self.keys.check()
         if self.timetables is not None:
