@@ -251,6 +251,25 @@ async def test_numbers_of_the_other_statuses_stay_without_gaps(world: World) -> 
     assert [s.number for s in told if s.kind != "progress"] == [1, 2, 3]
 
 
+# --- followed
+async def test_the_version_of_a_task_changes_with_each_commit_and_each_published_value_and_with_nothing_else(
+    world: World, clock: TestClock
+) -> None:
+    task, (charge,) = await world.running(await world.held(), "charge")
+    seen = [await world.store.load_versions([1, 77])]
+    await publish(world, charge, 1)
+    seen.append(await world.store.load_versions([1, 77]))
+    await publish(world, charge, 1)
+    seen.append(await world.store.load_versions([1, 77]))
+    await world.advance(task, [world.reported(charge)])
+    seen.append(await world.store.load_versions([1, 77]))
+    assert all(one.keys() == {1} for one in seen)
+    assert len({one[1] for one in seen}) == len(seen)
+    clock.move(10)
+    await world.refused(publishing(charge, 2), "moved_on")
+    assert await world.store.load_versions([1]) == seen[-1]
+
+
 # --- with its task
 async def test_what_is_published_goes_with_its_task(world: World, clock: TestClock) -> None:
     task, (charge,) = await world.running(await world.held(), "charge")
