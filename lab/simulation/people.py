@@ -15,6 +15,7 @@ from arriero.errors import InvalidInput, StoreError
 from arriero.model import Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
 from arriero.model.agents import AgentVerb, BreakerRow
 from arriero.model.commands import Operate, OperateAgent
+from arriero.model.workflow_pauses import OperateWorkflow, PauseState
 from arriero.store.contract import Purge, PurgeNamed
 
 from .store import SimulatedStore
@@ -156,6 +157,31 @@ class People:
         while paused := [t.task_no for t in tasks.values() if t.paused_at is not None and t.task_no != but]:
             for task_no in paused:
                 await self.ask(task_no, Verb.RESUME)
+            await asyncio.sleep(0.5)
+
+    # --- workflows
+    async def operate_workflows(self, until: float, random: Random) -> None:
+        """Pause and resume workflows for new tasks at any time, whether or not it makes sense."""
+        while self._world.loop.time() < until:
+            await asyncio.sleep(random.uniform(0.3, 3))
+            if self._world.faults.strikes("workflow_operator", random):
+                workflow = random.choice(
+                    sorted({task.workflow for task in self._world.store.tasks.values()} or {"pack"})
+                )
+                await self._ask_workflow(workflow, random.choice(tuple(PauseState)))
+
+    async def _ask_workflow(self, workflow: str, state: PauseState) -> None:
+        app = self._world.app.name
+        command = OperateWorkflow(actor="ana", app=app, workflow=workflow, state=state, by="ana", reason="she says so")
+        with suppress(StoreError):
+            await self._store.change_workflow_pause(command)
+
+    async def resume_workflows(self) -> None:
+        """No workflow stays paused indefinitely."""
+        rows = self._world.store.pause_rows
+        while paused := [row.workflow for row in rows.values() if row.is_paused]:
+            for workflow in paused:
+                await self._ask_workflow(workflow, PauseState.RESUMING)
             await asyncio.sleep(0.5)
 
     # --- readers

@@ -19,6 +19,7 @@ from arriero.audit.check import (
     find_breaker_differences,
     find_convoy_differences,
     find_differences,
+    find_pause_differences,
 )
 from arriero.audit.export import encode_export, read_export
 from arriero.audit.payload_record import PayloadRecord, find_record_differences
@@ -69,6 +70,7 @@ DOUBTFUL_SHARE = 0.2  # of worlds: they have tasks with a step that nothing undo
 OF_A_DOUBTFUL_WORLD = 0.5  # of its tasks
 SNOOZE_KEY = "snooze-1229"  # with it, the seeds at which the tests of breakages begin have no snoozes
 PUBLISHING_KEY = "publish-7072"  # as SNOOZE_KEY
+WORKFLOW_KEY = "workflows-6"  # as SNOOZE_KEY
 KEYS_SHARE = 0.5  # of the seeds that have convoys
 ELECTION_SHARE = 0.3  # of the seeds in which leaders, leases and clocks meet separate faults
 APPS_SHARE = 0.3  # of the seeds in which the last node is of another App that has the same code
@@ -142,7 +144,9 @@ class World:
         self.faults = drawn(self.random) if faults is None else faults
         people_random = random_module.Random(f"people-{seed}")
         if people and faults is None:
-            self.faults.add_people(people_random, random_module.Random(f"{SNOOZE_KEY}-{seed}"))
+            self.faults.add_people(
+                people_random, *(random_module.Random(f"{key}-{seed}") for key in (SNOOZE_KEY, WORKFLOW_KEY))
+            )
         self._unexpected_random = random_module.Random(f"unexpected-{seed}")
         if faults is None:
             self.faults.add_unexpected(self._unexpected_random)
@@ -308,7 +312,8 @@ class World:
 
     def build_upkeep(self, store: SimulatedStore, ports: Ports) -> Upkeep | None:
         """The upkeep of a new process, where it has something to do; None: it has none. It drops no statuses here."""
-        if self.bystanders is None and self._old_rows is None and self.ledgers is None:
+        has_duties = self.bystanders is not None or self._old_rows is not None or self.ledgers is not None
+        if not has_duties and not self.faults.workflow_operator:
             return None
         upkept: Any = store
         return Upkeep(store=upkept, ports=ports, replies_keep_seconds=HEAL_SECONDS_MAX * 10)
@@ -513,6 +518,9 @@ class World:
             clients += self.spawn(people.snooze(FAULT_SECONDS, random_module.Random(f"snoozes-{self.seed}")), 0)
         if self.tagging.is_on:
             clients += self.spawn(self.tagging.change(FAULT_SECONDS), 0)
+        if self.faults.workflow_operator:
+            random = random_module.Random(f"workflows-{self.seed}")
+            clients += self.spawn(people.operate_workflows(FAULT_SECONDS, random), 0)
         clients += self.spawn(self._go_down(), 0)
         if self.election is not None and self.faults.store_restart:
             self.spawn(self.election.restart_store(FAULT_SECONDS), 0)
@@ -545,6 +553,7 @@ class World:
         if self.poison is not None:
             self.spawn(self.poison.submit_healthy(), 0)
         await people.free_agents()
+        await people.resume_workflows()
         await people.resume_all(but=0 if self.damage is None else self.damage.task_no)
         if self.damage is None or await self._end_but_for(self.damage, self.keys):
             await self._heal(self.keys)
@@ -664,6 +673,8 @@ class World:
             self.violations += [
                 Violation("I52", breaker.label, text) for text in find_breaker_differences(history, breaker)
             ]
+        differing = find_pause_differences(history.store.workflows, list(self.store.pause_rows.values()))
+        self.violations += [Violation("I80", "", text) for text in differing]
         for task_id in self.acknowledged - self.store.numbers.keys() - self.people.purged:
             self.violations.append(Violation("I1", task_id, "acknowledged, but not in the store"))
         for task in self.store.tasks.values():

@@ -83,6 +83,7 @@ from .errors import (
     UnknownTask,
     UnreadableRow,
     VerbRefused,
+    WorkflowPaused,
 )
 from .model import Json, ProcessState
 from .model.policies import Adaptive, Breaker, ConvoyPolicy, Duration, Retry, Supervision
@@ -211,6 +212,7 @@ __all__ = [
     "Workflow",
     "WorkflowCall",
     "WorkflowDecorator",
+    "WorkflowPaused",
     "connect",
     "convoy_state",
     "current_attempt",

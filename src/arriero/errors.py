@@ -18,8 +18,9 @@ ArrieroError
 │   ├── UnknownName        the store has no convoy, ledger, schedule, Agent or lease of this name
 │   ├── UnknownTask        no task has this id
 │   ├── UnreadableRow      a row that this release cannot read
-│   └── VerbRefused        an operator's verb that the task does not allow as it stands
-│       └── ApprovalNeeded another operator must ask for the same
+│   ├── VerbRefused        an operator's verb that the task does not allow as it stands
+│   │   └── ApprovalNeeded another operator must ask for the same
+│   └── WorkflowPaused     an operator has paused the workflow, and it takes no new tasks
 ├── AgentRequestRefused    a program outside of Python asked for, or reported, what it may not; ``code`` says why
 ├── ForbiddenInWorkflow    workflow code awaited something that cannot be replayed
 ├── StoreError             the store could not answer
@@ -136,6 +137,10 @@ class ConvoyRefused(InvalidInput):
 
 class TooManyOpenTasks(InvalidInput):
     """A token of the HTTP API has as many open tasks as it may have. Nothing of the submission was kept."""
+
+
+class WorkflowPaused(InvalidInput):
+    """An operator has paused the workflow, and it takes no new tasks. Nothing of the submission was kept."""
 
 
 class UnknownDefinition(InvalidInput):

@@ -43,6 +43,8 @@ OF_THE_STORE = {
     "schedule.removed",
     "schedule.troubled",
     "schedule.mended",
+    "workflow.paused",
+    "workflow.resumed",
 }
 OF_CONVOYS = {"I39", "I40", "I41"}  # test_fold_convoys
 OF_A_RATE = "I71"  # test_fold_redispatch
@@ -1099,6 +1101,27 @@ def a_paused_schedule_runs(story: Story) -> None:
 @violates("I59")
 def a_schedule_is_paused_by_nobody(story: Story) -> None:
     story.event(STORE, "schedule.paused")["by"] = ""
+
+
+# --- paused workflows
+@violates("I80")
+def a_task_begins_while_its_workflow_is_paused(story: Story) -> None:
+    story.commits.remove(story.commit(STORE, "workflow.resumed"))
+
+
+@violates("I80")
+def a_workflow_is_paused_twice(story: Story) -> None:
+    story.event(STORE, "workflow.paused", 1)["refuses"] = True
+
+
+@violates("I80")
+def a_workflow_is_resumed_that_is_not_paused(story: Story) -> None:
+    story.append(STORE, {**story.event(STORE, "workflow.resumed")})
+
+
+@violates("I59")
+def a_workflow_is_paused_by_nobody(story: Story) -> None:
+    story.event(STORE, "workflow.paused")["by"] = ""
 
 
 # --- the chain

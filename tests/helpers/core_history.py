@@ -64,6 +64,7 @@ from arriero.model.moves import (
 )
 from arriero.model.policies import Breaker, Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.model.processes import ProcessAbout
+from arriero.model.workflow_pauses import OperateWorkflow, PauseState, WorkflowPauseRow
 from arriero.store.contract import SUPERVISOR_LEASE, Purge
 from arriero.store.memory import MemoryStore
 
@@ -571,6 +572,24 @@ async def _scheduled(town: Town) -> None:
         await town.advance(loaded.task.task_id, ending=Process('"ok"'))
 
 
+async def _of_a_paused_workflow(town: Town) -> None:
+    """A task that waits while its workflow is paused, and begins once that is resumed."""
+    on = {"actor": "cli", "app": APP, "workflow": "kept", "by": "ana", "reason": "the release is wrong"}
+    assert isinstance(
+        await town.store.change_workflow_pause(OperateWorkflow(state=PauseState.REFUSING, **on)), WorkflowPauseRow
+    )
+    await town.store.change_workflow_pause(OperateWorkflow(state=PauseState.PAUSED, **on))
+    await town.submit("kept", app=APP)
+    asked = {"workflows": ("kept",), "limit": 1, "probation": True, "app": APP}
+    assert await town.apply(Claim(actor="p3", process_no=3, **asked)) == Claimed(())
+    town.wait()
+    await town.store.change_workflow_pause(OperateWorkflow(state=PauseState.RESUMING, **on))
+    while await town.store.let_waiting_begin(APP, "kept", 10, "upkeep"):
+        pass
+    await town.claim("kept", 3)
+    await town.advance("kept", ending=Process('"ok"'))
+
+
 async def _purged(town: Town) -> None:
     """A task whose messages nobody read in time; then nothing of it is kept."""
     await town.submit("gone", reply_to="nobody")
@@ -610,6 +629,7 @@ async def _everything() -> Town:
     await _delivered(town)
     await _signalled(town)
     await _scheduled(town)
+    await _of_a_paused_workflow(town)
     return town
 
 

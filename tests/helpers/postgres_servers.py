@@ -16,6 +16,7 @@ USUAL = 16
 STOCK = 15  # Debian's own, with JIT and default settings: the server that many users run
 VERSIONS_OF_WHEEL = (16, 18)
 _TABLES = (
+    "workflow_pause",
     "agent_limits",
     "rate",
     "waiting_keys",

@@ -9,6 +9,7 @@ from arriero.audit.check import (
     find_breaker_differences,
     find_convoy_differences,
     find_differences,
+    find_pause_differences,
 )
 from arriero.audit.export import encode_export, read_export
 from arriero.audit.payload_record import PayloadRecord, find_record_differences
@@ -75,6 +76,7 @@ async def disagreements(store: StateStore) -> list[str]:
     breakers = await store.list_breakers()
     for breaker in breakers:
         found += find_breaker_differences(history, breaker)
+    found += find_pause_differences(history.store.workflows, await store.list_workflow_pauses())
     return found + await _wrong_alerts(store, tasks) + await _wrong_breaker_alerts(store, breakers)
 
 

@@ -335,6 +335,10 @@ class Vault:
             Ask(f"{requests}report-batch", f"/v1/agents/{bank}/requests:report-batch", {"reports": [report]}),
             Ask(f"{requests}release", f"/v1/agents/{bank}/requests:release", third),
             Ask("GET /v1/agents", "/v1/agents"),
+            Ask("GET /v1/workflows", "/v1/workflows"),
+            Ask("GET /v1/workflows/{workflow}", "/v1/workflows/sell"),
+            Ask("POST /v1/workflows/{workflow}:pause", "/v1/workflows/sell:pause", WHY),
+            Ask("POST /v1/workflows/{workflow}:resume", "/v1/workflows/sell:resume", WHY),
             Ask("GET /v1/agents/{agent}", f"/v1/agents/{down}"),
             Ask("GET /v1/agents/{agent}/metrics", f"/v1/agents/{down}/metrics"),
             *(

@@ -8,12 +8,23 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from arriero.cli.main import commands
-from arriero.operations import agents, convoys, schedules, tokens
+from arriero.operations import agents, convoys, schedules, tokens, workflows
 from arriero.operations.declaration import OperationDeclaration
 from arriero.server.operation_routes import QueryReader
 from arriero.server.routes import GROUPS
 
-OPERATIONS = [agents.LIST, *agents.VERBS, schedules.LIST, *schedules.VERBS, *convoys.VERBS, tokens.LIST, tokens.REVOKE]
+OPERATIONS = [
+    agents.LIST,
+    *agents.VERBS,
+    schedules.LIST,
+    *schedules.VERBS,
+    *convoys.VERBS,
+    tokens.LIST,
+    tokens.REVOKE,
+    workflows.LIST,
+    workflows.PAUSE,
+    workflows.RESUME,
+]
 ROUTES = {(route.method, route.path): route for group in GROUPS for route in group.operations}
 
 

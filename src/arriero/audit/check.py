@@ -41,6 +41,8 @@ from ..events.store import (
     TasksPurged,
     TokenCreated,
     TokenRevoked,
+    WorkflowPausedEvent,
+    WorkflowResumed,
 )
 from ..events.task import TaskExpired, TaskSubmitted
 from ..model import ConvoyRow, HistoryRow, Loaded, StepKind, StepState
@@ -58,6 +60,7 @@ from .fold_steps import fold_step_event
 from .fold_store import LedgerFold, ScheduleFold, TokenFold
 from .fold_stream import ConvoyStream, read_convoy_number
 from .fold_task import fold_task_event
+from .fold_workflows import WorkflowFold, find_pause_differences
 
 __all__ = [
     "CHECKED",
@@ -69,6 +72,7 @@ __all__ = [
     "find_breaker_differences",
     "find_convoy_differences",
     "find_differences",
+    "find_pause_differences",
 ]
 
 _STORE_STREAM = 0
@@ -129,6 +133,7 @@ CHECKED: dict[str, str] = {
     "I77": "a verb that says who approved it was approved by each of them, for the same, since the verb before it",
     "I78": "a process that is lost takes no attempt from the program that holds it; only such an attempt is ended by an operator",
     "I79": "a signal is kept once under its id, and taken once, in order, by an open wait of its name; a request is answered once",
+    "I80": "no task begins while its workflow is paused for new tasks, and its row says what the history says",
 }
 
 
@@ -190,6 +195,7 @@ class StoreFold:
         self.schedules: dict[tuple[str, str], ScheduleFold] = {}  # by App, name
         self.limits = LimitsFold()
         self.tokens = TokenFold(self._convict)
+        self.workflows = WorkflowFold(self._convict)
         self.purged = False  # tasks were removed, and their histories with them
         self.violations: list[Violation] = []
 
@@ -238,6 +244,8 @@ class StoreFold:
                 self.ledgers.discard(event)
             case TokenCreated() | TokenRevoked():
                 self.tokens.fold(actor, event)
+            case WorkflowPausedEvent() | WorkflowResumed():
+                self.workflows.fold(event)
             case ProcessRetired() | AppRenamed() | StatusesDropped() | ConvoysPurged() | LedgerPurged() | Erased():
                 pass
             case _:
@@ -315,6 +323,7 @@ class History:
         task = self.tasks[row.task_no]
         fold_commit(task, row.at, events, self.store.terms)
         judge_app(task, events, self.store.apps)
+        self.store.workflows.judge_claims(task, events)
         self._redispatch.fold_commit(events)
         self.store.limits.fold_commit(task, row.at, events, self.store.apps)
         first = events[0] if events else None

@@ -110,6 +110,8 @@ class TaskFold:
         self.reply_to: str | None = None
         self.app = ""
         self.tags: dict[str, str] = {}
+        self.workflow = ""
+        self.claims = 0  # in all incarnations
         self.status_count = 0
         self.last_status = ""
         self.convoy_no: int | None = None

@@ -72,6 +72,7 @@ def _submit(task: TaskFold, event: TaskSubmitted) -> None:
     task.reply_to = event.reply_to
     task.tags = event.tags
     task.app = event.app
+    task.workflow = event.workflow
 
 
 def _claim(task: TaskFold, event: TaskClaimed) -> None:
@@ -87,6 +88,7 @@ def _claim(task: TaskFold, event: TaskClaimed) -> None:
     task.judge_snooze("claimed")
     task.grow_fence(event.fence, "claimed")
     task.holder = event.process
+    task.claims += 1
     task.state = TaskState(event.state)
     if task.state not in (TaskState.PROCESSING, TaskState.COMPENSATING):
         task.convict("I2", f"a claim made it {task.state}")

@@ -39,6 +39,7 @@ from .submit import submit
 from .supervise import supervise
 from .task import task
 from .token import token
+from .workflow import workflow
 
 PATH_OPTIONS = ("--store", "--keep")
 UNDECODABLE = (
@@ -162,7 +163,7 @@ def commands(context: click.Context) -> None:
 GROUPS = {  # of the help, in the order in which a user meets them
     "Run": (run, serve, supervise, lead),
     "Tasks": (submit, task, history, replies),
-    "Operate": (doctor, agent, alert, convoy, schedule, ledger, lease),
+    "Operate": (doctor, workflow, agent, alert, convoy, schedule, ledger, lease),
     "Store": (migrate, export, check, purge, store),
     "Set-up": (config, token, demo, completion),
 }

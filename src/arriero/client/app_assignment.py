@@ -17,6 +17,7 @@ from ..model import NOT_SAID, LedgerRow, LedgerState, TaskRow, TaskState
 from ..model.answers import Refusal
 from ..model.commands import AssignApp
 from ..model.tokens import Reach
+from ..model.workflow_pauses import OperateWorkflow, PauseState
 from ..payloads import codec
 from ..store.engine.batch import STORE_STREAM
 from ..store.state_store import StateStore
@@ -107,6 +108,8 @@ async def assign(
     await _refuse_unknown(store, asked)
     if not dry_run:
         await _let_ledgers_go(store)
+        if asked.is_rename:
+            await _copy_pauses(session, asked, who)
     done: Counter[str] = Counter()
     refused: list[tuple[str, str]] = []
     async for page in _read_pages(store, asked):
@@ -133,6 +136,7 @@ async def assign(
     if asked.is_rename and not dry_run:
         actor = f"{task_verbs.ACTOR} {who}"
         await store.rename_app(asked.from_app, asked.app, done.total(), actor, why)
+        await _end_pauses(session, asked, who, why)
     return Assigned(dict(sorted(done.items())), tuple(refused), await _list_tokens_left_behind(store, asked))
 
 
@@ -147,6 +151,35 @@ async def _list_tokens_left_behind(store: StateStore, asked: Assignment) -> tupl
             remedy = format_replacement(row, [*kept, asked.app], now)
             found.append(TokenLeftBehind(row.token_id, row.name, row.apps, remedy))
     return tuple(found)
+
+
+async def _copy_pauses(session: Session, asked: Assignment, by: str) -> None:
+    """Pause the workflows of the new name that are paused under the old one, before the first task comes there."""
+    for row in await session.store.list_workflow_pauses():
+        if row.app == asked.from_app and row.is_paused:
+            command = OperateWorkflow(
+                actor=task_verbs.ACTOR,
+                app=asked.app,
+                workflow=row.workflow,
+                state=row.state,
+                by=by,
+                reason=f"App {row.app!r} has this name now, and {row.paused_by} had paused it there: {row.pause_reason}",
+            )
+            await session.store.change_workflow_pause(command)  # refused where it is paused so already
+
+
+async def _end_pauses(session: Session, asked: Assignment, by: str, reason: str) -> None:
+    for row in await session.store.list_workflow_pauses():
+        if row.app == asked.from_app and row.is_paused:
+            resume = OperateWorkflow(
+                actor=task_verbs.ACTOR,
+                app=row.app,
+                workflow=row.workflow,
+                state=PauseState.RESUMING,
+                by=by,
+                reason=reason,
+            )
+            await session.store.change_workflow_pause(resume)
 
 
 async def _let_ledgers_go(store: StateStore) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from .ledger_handle import LedgerHandle
     from .schedules import Schedules
     from .tokens import Tokens
+    from .workflows import WorkflowHandle, WorkflowView
 
 R = TypeVar("R")
 
@@ -290,6 +291,23 @@ class Client:
 
         check_agent_name(name, target)
         return AgentHandle(self.session, self.session.app, name, target)
+
+    def workflow_named(self, name: str) -> "WorkflowHandle":
+        """A handle of a workflow of this App, for operators: whether new tasks of it begin, pause, and resume.
+
+        Args:
+            name: ``step:NAME`` for tasks of one step.
+        Raises: InvalidInput - no fit name.
+        """
+        from .workflows import WorkflowHandle
+
+        return WorkflowHandle(self.session, self.session.app, codec.check_id(name, "name of a workflow"))
+
+    async def workflows_view(self) -> "list[WorkflowView]":
+        """All workflows that processes alive run, or that are paused, of any App. Raises InvalidInput - the App is not open."""
+        from .workflows import load_workflow_views
+
+        return await load_workflow_views(self.session)
 
     async def agents_view(self) -> "list[AgentView]":
         """All Agents that the store knows of, of any App, by name. Raises InvalidInput - the App is not open."""

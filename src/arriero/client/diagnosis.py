@@ -37,13 +37,14 @@ from ..explain.doctor_server import (
 )
 from ..explain.outages import diagnose_attempts
 from ..explain.schedules import diagnose_schedules
+from ..explain.workflows import diagnose_workflows
 from ..model import AlertRow, Instant
 from ..runtime.settings import HTTP
 from ..store import MEMORY, open_store
 from ..store.contract import ConvoyLoaded, Survey
 from ..store.engine.batch import STORE_STREAM
 from ..store.quarantine import UNREADABLE
-from ..store.readable import faults_of
+from ..store.readable import faults_of, legible
 from ..store.state_store import StateStore
 from ..version import __version__
 from .convoy import build_convoy_view
@@ -136,7 +137,18 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
         Instant(time.time_ns() // 1_000),
     )
     rows = diagnose_unreadable_rows(await store.list_unreadable(UNREADABLE_MAX))
-    return [*found, *rows, *leader, *breakers, *limits, *attempts, *schedules, *await _diagnose_http(store, survey)]
+    workflows = diagnose_workflows(list(map(legible, await store.list_workflow_pauses())), store.now())
+    return [
+        *found,
+        *rows,
+        *workflows,
+        *leader,
+        *breakers,
+        *limits,
+        *attempts,
+        *schedules,
+        *await _diagnose_http(store, survey),
+    ]
 
 
 async def _diagnose_http(store: StateStore, survey: Survey) -> list[Finding]:

@@ -10,9 +10,9 @@ import msgspec
 from ..core.ledger_batches import LedgerBatch, LedgerEntry, extend_digest, start_digest
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
-from ..errors import InvalidInput, NotAllowed, TooManyOpenTasks, UnknownName
+from ..errors import InvalidInput, NotAllowed, TooManyOpenTasks, UnknownName, WorkflowPaused
 from ..model import STEP_PREFIX, LedgerRow, LedgerState
-from ..model.answers import TOO_MANY_OPEN_TASKS
+from ..model.answers import TOO_MANY_OPEN_TASKS, WORKFLOW_PAUSED
 from ..model.commands import Submit
 from ..payloads import codec
 from ..text.format import format_count, format_count_with_verb
@@ -28,6 +28,8 @@ BATCH_CHARACTERS = 4_000_000  # of their arguments, whatever comes first
 AGAIN_SECONDS = 0.05  # while another process lets the tasks go
 ACTOR = "client"
 REFUSED = "refused"  # why it is discarded, in the store's history
+
+_REFUSALS: dict[str, type[InvalidInput]] = {TOO_MANY_OPEN_TASKS: TooManyOpenTasks, WORKFLOW_PAUSED: WorkflowPaused}
 
 
 class Entry:
@@ -239,8 +241,8 @@ class LedgerSubmission:
     # --- refusing
     async def _refuse(self, ledger: LedgerRow, line: int, reason: str, verdict: str = "") -> NoReturn:
         await discard_ledger(self._store, ledger, ACTOR, REFUSED)
-        if verdict == TOO_MANY_OPEN_TASKS:
-            raise TooManyOpenTasks(f"ledger {self._id!r}, line {line}: {reason}. Nothing of the ledger was submitted")
+        if (kind := _REFUSALS.get(verdict)) is not None:
+            raise kind(f"ledger {self._id!r}, line {line}: {reason}. Nothing of the ledger was submitted")
         raise InvalidInput(
             f"ledger {self._id!r}, line {line}: {reason}. Nothing of the ledger was submitted; fix it, or have bad entries"
             " set aside"

@@ -10,9 +10,9 @@ from ..core.deduplication import SEQUENCE_USED
 from ..declare.step_options import DEFAULT_SUPERVISION
 from ..declare.steps import StepCall
 from ..declare.workflows import Workflow, WorkflowCall
-from ..errors import ConvoyRefused, InvalidInput, SequenceUsed, TaskExists, TooManyOpenTasks
+from ..errors import ConvoyRefused, InvalidInput, SequenceUsed, TaskExists, TooManyOpenTasks, WorkflowPaused
 from ..model import STEP_PREFIX
-from ..model.answers import TOO_MANY_OPEN_TASKS, Refusal, Submitted
+from ..model.answers import TOO_MANY_OPEN_TASKS, WORKFLOW_PAUSED, Refusal, Submitted
 from ..model.commands import Submit
 from ..model.policies import TaskPolicy, check_seconds, encode_policy
 from ..model.tags import TAGS_SCHEMA, check_tags, encode_tags
@@ -110,12 +110,17 @@ def _find_trace_context(session: Session, options: SubmitOptions) -> str | None:
 
 
 def accept(answer: Submitted | Refusal) -> Submitted:
-    """Return the answer to a submission. Raises TaskExists, SequenceUsed, ConvoyRefused, TooManyOpenTasks - it is one."""
+    """Return the answer to a submission.
+
+    Raises: TaskExists, SequenceUsed, ConvoyRefused, TooManyOpenTasks, WorkflowPaused - it is a refusal.
+    """
     if isinstance(answer, Refusal):
         if answer.verdict == "no_place":
             raise ConvoyRefused(answer.detail)
         if answer.verdict == TOO_MANY_OPEN_TASKS:
             raise TooManyOpenTasks(answer.detail)
+        if answer.verdict == WORKFLOW_PAUSED:
+            raise WorkflowPaused(answer.detail)
         same_id = f"{answer.detail}; use another task_id, or look at it with `arriero task show`"
         raise (SequenceUsed if answer.verdict == SEQUENCE_USED else TaskExists)(same_id)
     return answer

@@ -30,6 +30,7 @@ from .task import Task
 from .task_view import TaskView
 from .tasks import Tasks
 from .tokens import Tokens
+from .workflows import WorkflowHandle
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -193,6 +194,14 @@ class SyncAgentHandle(_Mirror):
     resume = _build_waiting_method(AgentHandle.resume)
 
 
+class SyncWorkflowHandle(_Mirror):
+    """A workflow's handle for code without an event loop; see WorkflowHandle for each method."""
+
+    view = _build_waiting_method(WorkflowHandle.view)
+    pause = _build_waiting_method(WorkflowHandle.pause)
+    resume = _build_waiting_method(WorkflowHandle.resume)
+
+
 class SyncMutex(_Mirror):
     """A mutex for code without an event loop; see DistributedMutex for each method. Plain work runs in a thread."""
 
@@ -334,6 +343,12 @@ class SyncApp(_Mirror):
         Client.agent, SyncAgentHandle, "A handle of an Agent of this App; nothing is asked of the store yet."
     )
     agents_view = _build_waiting_method(Client.agents_view)
+    workflow_named = _build_handle_method(
+        Client.workflow_named,
+        SyncWorkflowHandle,
+        "A handle of a workflow of this App; nothing is asked of the store yet.",
+    )
+    workflows_view = _build_waiting_method(Client.workflows_view)
     metrics = _build_waiting_method(Client.metrics)
     mutex = _build_handle_method(
         Client.mutex, SyncMutex, "A mutex on a lease in the store; arguments and errors are those of App.mutex."

@@ -148,9 +148,17 @@ async def load_explanation(
     alert = await _find_alert(task_no, store) if loaded.task.state is TaskState.HELD else None
     now, processes = await store.known_processes()
     ahead, breakers = await load_tasks_ahead(loaded, store), await store.list_breakers()
-    limits = await store.list_limits()
+    limits, pauses = await store.list_limits(), await store.list_workflow_pauses()
     explanation = explain(
-        loaded, now, processes, history=rows, alert=alert, ahead=ahead, breakers=breakers, limits=limits
+        loaded,
+        now,
+        processes,
+        history=rows,
+        alert=alert,
+        ahead=ahead,
+        breakers=breakers,
+        limits=limits,
+        pauses=pauses,
     )
     record, published = await read_record(loaded, store, rows), await read_published(store, task_no)
     return legible_task(loaded)[0], explanation, now, record, published

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ..events.task import TaskAssigned
-from ..model import NOT_SAID, Instant
+from ..model import NOT_SAID, WAITS_FOR_WORKFLOW, Instant
 from ..model.answers import Refusal
 from ..model.commands import AssignApp
 from ..model.processes import ProcessAbout
@@ -35,13 +35,14 @@ def assign_app(command: AssignApp, rows: Rows, now: Instant) -> Change | Refused
         return Refused(Refusal("came_first", said, task.state))
     writer = Writer(task, rows, now, None)
     writer.rewrites = True
+    is_at_rest = task.locked_by is None and task.not_before != WAITS_FOR_WORKFLOW  # the next claim judges it again
     writer.set(
         app=command.app,
         locked_by=None,
         fence=task.fence + 1,
         revision=task.revision + 1,
         unseen_since=None,
-        not_before=task.not_before if task.locked_by is None else now,
+        not_before=task.not_before if is_at_rest else now,
     )
     for step in rows.steps_of(task.task_no):
         if step.is_canary:

@@ -5,7 +5,7 @@ attempt may have had an effect.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -38,6 +38,9 @@ from ..model.failures import TaskFailure, choose_public_text
 from ..model.moves import Reported, Succeeded
 from ..model.progress import Published
 from ..model.signals import Inbox
+
+if TYPE_CHECKING:  # only who pauses workflows pays for loading it
+    from ..model.workflow_pauses import Pauses
 
 
 def build_report_event(step: StepRow, report: Reported, verdict: str) -> StepReport:
@@ -213,6 +216,11 @@ class LimitRows(Protocol):
 
 class Rows(BreakerRows, LimitRows, Protocol):
     """Rows as they stand in the transaction. All methods raise UnreadableRow, of a row that this release cannot read."""
+
+    @property
+    def pauses(self) -> "Pauses":
+        """Workflows that are paused for new tasks."""
+        ...
 
     def task(self, task_no: int) -> TaskRow | None: ...
     def step(self, step_no: int) -> StepRow | None: ...

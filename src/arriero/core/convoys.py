@@ -268,7 +268,12 @@ class ConvoyWriter:
         if self.tail is not None:
             self.tail = replace(self.tail, asks=False)  # who submits now need not look at what the key is doing
         may_go_on = hand_over is not None and process_no is not None and not self.rows.process_is_retired(process_no)
-        if may_go_on and hand_over is not None and process_no is not None and _fits(task, hand_over, self.now):
+        if (
+            may_go_on
+            and hand_over is not None
+            and process_no is not None
+            and _fits(task, hand_over, self.rows, self.now)
+        ):
             claimed = claim(task, process_no, self.now)
             change.task, change.statuses = claimed.task, claimed.statuses
             change.events += claimed.events
@@ -348,7 +353,7 @@ class ConvoyWriter:
         self.events.append(ConvoyParked(*self.take_number(), why))
 
 
-def _fits(task: TaskRow, hand_over: HandOver, now: Instant) -> bool:
+def _fits(task: TaskRow, hand_over: HandOver, rows: Rows, now: Instant) -> bool:
     """Returns True if the process that ended the task before may continue with this one immediately."""
     return (
         task.paused_at is None
@@ -357,7 +362,14 @@ def _fits(task: TaskRow, hand_over: HandOver, now: Instant) -> bool:
         and task.not_before <= now
         and may_run(hand_over.app, task.app)
         and (task.state is TaskState.COMPENSATING or task.workflow in hand_over.workflows)
+        and not (rows.pauses and _must_wait(task, rows))
     )
+
+
+def _must_wait(task: TaskRow, rows: Rows) -> bool:
+    from .workflow_pauses import must_wait  # only where a workflow is paused
+
+    return must_wait(task, rows.pauses)
 
 
 def _still_counts(ahead: Ahead, task: TaskRow, convoy: ConvoyRow, now: Instant) -> bool:

@@ -17,7 +17,7 @@ from ..events.store import (
     ScheduleTroubled,
 )
 from ..model import MICROSECONDS, AlertRow, Instant, later
-from ..model.answers import Refusal, Submitted
+from ..model.answers import WORKFLOW_PAUSED, Refusal, Submitted
 from ..model.schedules import (
     OF_CODE,
     DeclareSchedule,
@@ -277,6 +277,11 @@ def _fire(
 ) -> ScheduleChange:
     said = list(zip(command.runs, command.submits, answers, strict=False))
     refused = [(run.task_id, answer) for _, run, answer in said if isinstance(answer, Refusal)]
+    if any(
+        answer.verdict == WORKFLOW_PAUSED for _, answer in refused
+    ):  # paused in this moment: it waits, as from now on
+        look_at = later(now, AGAIN_SECONDS)
+        return ScheduleChange(replace(row, look_at=look_at, revision=row.revision + 1), [], marks=True)
     if any(answer.verdict != CONFLICT for _, answer in refused):
         return _report_problem(_build_refused_report(command, refused, later(now, AGAIN_SECONDS)), row, now)
     problem = f"run {refused[-1][0]} was not submitted: {refused[-1][1].detail}" if refused else ""

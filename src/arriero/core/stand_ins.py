@@ -13,6 +13,7 @@ from ..model import INSTANT_END, Instant
 from ..model.agents import BEGUN_UNKNOWN, AgentLimitsRow, BreakerRow, BreakerState, LimitPolicy, RateRow, encode_limits
 from ..model.leases import LeaseRow
 from ..model.tokens import TokenRow
+from ..model.workflow_pauses import PauseState, WorkflowPauseRow
 from .lease import SUPERVISORS
 
 FENCE_UNKNOWN = 1 << 40  # of a breaker: higher than any fence that it may have had
@@ -73,6 +74,12 @@ def _(row: LeaseRow, column: str, why: str) -> LeaseRow:
 def _(row: TokenRow, column: str, why: str) -> TokenRow:
     """An unreadable token is refused."""
     return replace(row, scopes=(), revoked_at=row.revoked_at or row.created_at, revoked_reason=_explain(why))
+
+
+@stand_in.register
+def _(row: WorkflowPauseRow, column: str, why: str) -> WorkflowPauseRow:
+    """An unreadable pause keeps new tasks waiting, and refuses none, until an operator pauses or resumes the workflow."""
+    return replace(row, state=PauseState.PAUSED, pause_reason=_explain(why))
 
 
 def _explain(why: str) -> str:

@@ -1,10 +1,15 @@
 """Judges an operator's verb on a task without carrying it out."""
 
+from typing import TYPE_CHECKING
+
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, SignalRow, StepRow, TailRow, TaskRow
 from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Refusal
 from ..model.commands import Operate
 from ..model.signals import Inbox
+
+if TYPE_CHECKING:  # only who pauses workflows pays for loading it
+    from ..model.workflow_pauses import WorkflowPauseRow
 
 
 class _LoadedRows:
@@ -12,6 +17,10 @@ class _LoadedRows:
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
+
+    @property
+    def pauses(self) -> dict[tuple[str, str], "WorkflowPauseRow"]:
+        return {}
 
     def task(self, task_no: int) -> TaskRow | None:
         return self._loaded.task

@@ -16,6 +16,7 @@ from ..model import (
     STEP_OPEN,
     TASK_FORWARD,
     TASK_OPEN,
+    WAITS_FOR_WORKFLOW,
     EditRow,
     Instant,
     StepKind,
@@ -135,12 +136,13 @@ class _Operation:
             approved_by=self.approvers,
         )
         writer.events.append(event)
+        is_at_rest = task.locked_by is None and task.not_before != WAITS_FOR_WORKFLOW  # the next claim judges it again
         writer.set(
             locked_by=None,
             fence=task.fence + 1,
             revision=task.revision + 1,
             unseen_since=None,
-            not_before=task.not_before if task.locked_by is None else writer.now,
+            not_before=task.not_before if is_at_rest else writer.now,
             snoozed_until=None if command.verb in _ENDS_A_SNOOZE else task.snoozed_until,
         )
         _CARRY_OUT[command.verb](self)
@@ -367,7 +369,6 @@ class _Operation:
         else:
             self.writer.hold(build_pivot_failure(failure, pivot))
 
-    # --- extend
     def extend(self) -> None:
         task, writer = self.before, self.writer
         assert task.complete_by is not None
@@ -379,7 +380,6 @@ class _Operation:
         writer.set(complete_by=until)
         self.added["complete_by"] = until
 
-    # --- answer
     def answer(self) -> None:
         command, task, writer = self.command, self.before, self.writer
         step = next((step for step in self.life if step.ordinal == command.step), None)

@@ -429,6 +429,32 @@ class TokenRevoked(HistoryEvent, frozen=True, tag="token.revoked"):
     reason: str
 
 
+class WorkflowPausedEvent(HistoryEvent, frozen=True, tag="workflow.paused"):
+    """No new task of a workflow of an App begins until it is resumed. ``refuses``: new tasks are refused, too."""
+
+    app: str
+    workflow: str
+    by: str
+    reason: str
+    refuses: bool = False
+
+    def describe(self, names: HistoryNames) -> str:
+        takes = "and lets it take no new tasks" if self.refuses else "for new tasks"
+        return f'{self.by} paused workflow {self.workflow} of App {self.app!r} {takes}: "{self.reason}"'
+
+
+class WorkflowResumed(HistoryEvent, frozen=True, tag="workflow.resumed"):
+    """New tasks of a workflow of an App begin again."""
+
+    app: str
+    workflow: str
+    by: str
+    reason: str
+
+    def describe(self, names: HistoryNames) -> str:
+        return f'{self.by} resumed workflow {self.workflow} of App {self.app!r}: "{self.reason}"'
+
+
 class Erased(HistoryEvent, frozen=True, tag="erased"):
     """Stands in place of the events of a row that were removed; a ``LedgerPurged`` names the row."""
 
@@ -449,5 +475,7 @@ EventOfStore = (
     | StatusesDropped
     | TokenCreated
     | TokenRevoked
+    | WorkflowPausedEvent
+    | WorkflowResumed
     | Erased
 )

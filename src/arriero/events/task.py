@@ -13,6 +13,8 @@ _WHY_RELEASED = {
     "lost": "freed: the process that drove it was lost",
     "stuck": "freed by the Supervisor: the process that drove it lives but made no progress",
     "limit": "freed by the Supervisor, for its undo",
+    "workflow_paused": "it waits, because its workflow is paused for new tasks",
+    "workflow_resumed": "its workflow was resumed: it may begin",
 }
 _ENDS = {
     "processed": "processed: it is done",
@@ -74,7 +76,7 @@ class TaskClaimed(HistoryEvent, frozen=True, tag="task.claimed"):
 
 
 class TaskReleased(HistoryEvent, frozen=True, tag="task.released"):
-    """The task was released, so nobody drives it. ``why``: ``put_down``, ``lost``, ``stuck`` or ``limit``."""
+    """The task was released, so nobody drives it. ``why``: a word of ``_WHY_RELEASED``, or ``put_down``."""
 
     fence: int
     not_before: Instant | None

@@ -23,6 +23,7 @@ from ..model import (
 )
 from ..model.agents import BreakerRow, LimitsInUse
 from ..model.processes import ProcessRow
+from ..model.workflow_pauses import WorkflowPauseRow
 from ..store.readable import Fault, legible_task
 from ..text.escaping import shell_argument
 from ..text.format import format_count, format_instant, format_step, format_step_failure, is_expected
@@ -232,6 +233,7 @@ def explain(
     ahead: TasksAhead | None = None,
     breakers: Sequence[BreakerRow] = (),
     limits: Sequence[LimitsInUse] = (),
+    pauses: Sequence[WorkflowPauseRow] = (),
 ) -> Explanation:
     """Explain a task as it was read.
 
@@ -244,6 +246,7 @@ def explain(
         ahead: who comes before it in its convoy, if its turn has not come.
         breakers: of all Agents.
         limits: of all Agents, with what is in use.
+        pauses: of all workflows.
     Returns: of a task with a row that this release cannot read only that, each column by name, and no verb.
     """
     past = TaskPast(history)
@@ -254,7 +257,9 @@ def explain(
     run = describe_run(loaded.task, past.submitted_by)
     return Explanation(
         (
-            *situation(loaded, now, LiveProcesses(processes, now), past, alert, ahead, breakers, limits).list_reasons(),
+            *situation(
+                loaded, now, LiveProcesses(processes, now), past, alert, ahead, breakers, limits, pauses
+            ).list_reasons(),
             *(
                 Reason(
                     "approval",

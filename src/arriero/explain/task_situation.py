@@ -8,6 +8,7 @@ from ..core.supervision import find_pivot, is_held_by_program, read_step_policy
 from ..model import AlertRow, Instant, Loaded, StepKind, StepRow, StepState, TaskState
 from ..model.agents import BreakerRow, LimitsInUse
 from ..model.failures import CapturedTraceback, read_task_failure
+from ..model.workflow_pauses import WorkflowPauseRow, index_pauses
 from ..text.format import format_instant_and_age, format_labelled_location, format_step, format_step_failure
 from .agents import describe_held_tries
 from .convoys import TasksAhead
@@ -49,12 +50,14 @@ class TaskSituation:
         ahead: TasksAhead | None,
         breakers: Sequence[BreakerRow] = (),
         limits: Sequence[LimitsInUse] = (),
+        pauses: Sequence[WorkflowPauseRow] = (),
     ) -> None:
         self.task = loaded.task
         self.convoy = loaded.convoy
         self.ahead = ahead
         self.breakers = breakers
         self.limits = limits
+        self.pauses = index_pauses(pauses)
         self.life = loaded.life
         self.now = now
         self.running = running

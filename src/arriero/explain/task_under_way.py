@@ -3,6 +3,7 @@
 from ..core.lease import HELD_FROM, is_on_probation
 from ..core.starts import is_snoozed
 from ..core.supervision import decode_task_policy, find_pivot, read_step_policy
+from ..core.workflow_pauses import describe_pause, find_pause, format_resume, must_wait, waits_for_workflow
 from ..model import (
     STEP_OPEN,
     TASK_FORWARD,
@@ -57,6 +58,7 @@ class TaskUnderWay(TaskSituation):
         turn = self._describe_wait_for_turn()
         found = [
             *self._describe_pause(),
+            *self._describe_paused_workflow(),
             *self._describe_snooze(),
             *turn,
             *self._describe_undo(),
@@ -103,6 +105,17 @@ class TaskUnderWay(TaskSituation):
             return []
         says = f"paused since {self._at(since)}{_format_who(self.past.last(Verb.PAUSE))}; nothing new begins until it is resumed"
         return [Reason("paused", says, since=since)]
+
+    def _describe_paused_workflow(self) -> list[Reason]:
+        """Describe the pause of its workflow, if the task has not begun; or that it is about to begin since the resume."""
+        if not must_wait(self.task, self.pauses):
+            if not waits_for_workflow(self.task):
+                return []
+            return [Reason("workflow_resumed", "its workflow was resumed, and it is about to be let begin")]
+        pause = find_pause(self.pauses, self.task.app, self.task.workflow)
+        assert pause is not None
+        says = f"{describe_pause(pause)}; it has not begun, and waits until an operator resumes it with {format_resume(pause)}"
+        return [Reason("workflow_paused", says, since=pause.paused_at)]
 
     @property
     def _snoozed_until(self) -> Instant | None:
@@ -192,6 +205,8 @@ class TaskUnderWay(TaskSituation):
         due = self.task.not_before
         if due is None or self.task.paused_at is not None:
             return []
+        if waits_for_workflow(self.task) or must_wait(self.task, self.pauses):
+            return []  # the pause of its workflow says it
         if due > self.now:
             return self._describe_later_start(due)
         return [self._describe_due_task(due)]

@@ -12,6 +12,8 @@ Instant = NewType("Instant", int)
 NUMBER_MAX = 2**63 - 1  # of any row
 MICROSECONDS = 1_000_000
 INSTANT_END = Instant(253_402_300_800 * MICROSECONDS)  # the year 10000, which no calendar of ours can show
+# A task that waits because its workflow is paused is due then: so its row leaves what claims read, and an index finds it.
+WAITS_FOR_WORKFLOW = Instant(INSTANT_END - 1)
 STEP_BITS = 20  # a step's number is its task's number and its ordinal, so that a task's steps lie side by side
 
 

@@ -6,6 +6,7 @@ from . import ConvoyRow, Instant, Loaded, StepRow, TaskRow
 from .agents import BreakerRow
 
 APPROVAL_NEEDED = "approval_needed"
+WORKFLOW_PAUSED = "workflow_paused"  # the verdict on a submission of a workflow that takes no new tasks
 TOO_MANY_OPEN_TASKS = "too_many_open_tasks"  # the verdict on a submission beyond a cap
 
 

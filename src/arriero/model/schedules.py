@@ -59,6 +59,7 @@ class ProblemCause(StrEnum):
     CODE = "code"  # no process alive has its workflow
     APPROVALS = "approvals"  # an open run is to be cancelled, and the settings ask for several operators
     ARGUMENTS = "arguments"  # they do not fit the workflow any longer
+    PAUSED = "paused"  # an operator has paused its workflow for new tasks; it is not reported as a problem
     REFUSED = "refused"  # the store refuses its run
     UNREADABLE = "unreadable"  # its row; the store reports it in a separate alert
 

@@ -33,6 +33,7 @@ from ..errors import (
     UnknownTask,
     UnreadableRow,
     VerbRefused,
+    WorkflowPaused,
 )
 
 TYPE_PREFIX = "urn:arriero:problem:"
@@ -162,6 +163,12 @@ TOO_MANY_OPEN_TASKS = declare_problem(
     "As many tasks of the token are open as it may have",
     "Send the request again after `Retry-After` seconds, when tasks have ended; or use a token with a higher `open_tasks_max`.",
 )
+WORKFLOW_PAUSED = declare_problem(
+    "workflow-paused",
+    409,
+    "The workflow takes no new tasks",
+    "An operator has paused it; `detail` says who, since when and why. Send the request again once it is resumed.",
+)
 UNKNOWN_WORKFLOW = declare_problem(
     "unknown-workflow",
     422,
@@ -228,6 +235,7 @@ ERRORS = (  # the first that fits
     ErrorMeaning(TaskExists, TASK_EXISTS, ExitCode.REFUSED),
     ErrorMeaning(ConvoyRefused, CONVOY_REFUSES, ExitCode.REFUSED),
     ErrorMeaning(TooManyOpenTasks, TOO_MANY_OPEN_TASKS, ExitCode.REFUSED),
+    ErrorMeaning(WorkflowPaused, WORKFLOW_PAUSED, ExitCode.REFUSED),
     ErrorMeaning(UnknownDefinition, UNKNOWN_WORKFLOW, ExitCode.USAGE),
     ErrorMeaning(InvalidArguments, INVALID_ARGUMENTS, ExitCode.USAGE),
     ErrorMeaning(UnknownToken, TOKEN_UNKNOWN, ExitCode.NOT_FOUND),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..core.lease import is_alive, read_process_about
 from ..core.schedules import build_fire, decide_due, describe_missing_approval, describe_missing_code
+from ..core.workflow_pauses import find_pause
 from ..errors import ArrieroError
 from ..model import Instant, later, seconds_between
 from ..model.answers import Refusal, Submitted
@@ -24,6 +25,7 @@ from ..model.schedules import (
     ScheduleRow,
     read_declaration,
 )
+from ..model.workflow_pauses import Pauses, index_pauses
 from ..store.state_store import StateStore
 from ..system.loops import Loop, LoopGuard
 from .crash_points import reach
@@ -103,9 +105,10 @@ class ScheduleRunner:
         """Decide about schedules and write it. Returns how many were written."""
         _, processes = await self._store.known_processes()
         codes = list_codes(processes, now)
+        pauses = index_pauses(await self._store.list_workflow_pauses())
         commands: list[FireSchedule | ReportScheduleProblem] = []
         for due in found:
-            commands.append(self._decide(due, now, term, codes))
+            commands.append(self._decide(due, now, term, codes, pauses))
         return sum([await self._write(some) for some in divide_by_runs(commands)])
 
     async def _write(self, commands: Sequence[FireSchedule | ReportScheduleProblem]) -> int:
@@ -125,11 +128,15 @@ class ScheduleRunner:
             self._on_submitted()
         return written
 
-    def _decide(self, due: DueSchedule, now: Instant, term: int, codes: Codes) -> FireSchedule | ReportScheduleProblem:
+    def _decide(
+        self, due: DueSchedule, now: Instant, term: int, codes: Codes, pauses: Pauses
+    ) -> FireSchedule | ReportScheduleProblem:
         row = due.row
         if not due.is_readable:
             return self._build_report(row, ProblemCause.UNREADABLE, "", now, term)
         declared = read_declaration(row)
+        if find_pause(pauses, row.app, declared.workflow) is not None:  # looked at again until it is resumed
+            return self._build_report(row, ProblemCause.PAUSED, "", now, term)
         policy = codes.get((row.app, declared.workflow))
         if policy is None:
             known = row.problem if row.problem_cause == ProblemCause.CODE else ""

@@ -23,6 +23,7 @@ logger = logging.getLogger("arriero")
 
 PASS_SECONDS = 60.0
 LEDGER_SECONDS = 1.0
+WORKFLOW_SECONDS = 1.0
 AGAIN_SECONDS = (
     10.0  # after a duty failed: a table that an operator keeps locked must not cost the other duties their time
 )
@@ -53,6 +54,7 @@ class Upkeep:
         self._due: dict[Callable[[], Awaitable[float]], float] = {
             self._go_on_with_ledgers: 0.0,
             self._look_at_convoys: 0.0,
+            self._let_waiting_begin: 0.0,
             self._drop_statuses: 0.0,
             self._look_at_unreadable: 0.0,
             self._close_breakers: 0.0,
@@ -95,6 +97,14 @@ class Upkeep:
                 "%d convoys were blocked: a process of an older release ended their tasks; replace it", count
             )
         return PASS_SECONDS
+
+    async def _let_waiting_begin(self) -> float:
+        """Let the tasks begin that waited for workflows which were resumed, where the operator's process did not come to it."""
+        left = False
+        for pause in await self._store.list_workflow_pauses():
+            if not pause.is_paused:
+                left |= await self._store.let_waiting_begin(pause.app, pause.workflow, BATCH, ACTOR)
+        return 0.0 if left else WORKFLOW_SECONDS
 
     async def _look_at_unreadable(self) -> float:
         if count := await self._store.look_at_unreadable():

@@ -97,6 +97,11 @@ ConvoyKey = Annotated[str, Path(description="The convoy's key, percent-encoded."
 LedgerId = Annotated[str, Path(description="The ledger's id, percent-encoded."), AfterValidator(read_id)]
 ScheduleName = Annotated[str, Path(description="The schedule's name, percent-encoded."), AfterValidator(read_id)]
 LeaseName = Annotated[str, Path(description="The lease's name, percent-encoded."), AfterValidator(read_id)]
+WorkflowName = Annotated[
+    str,
+    Path(description="The workflow's name, percent-encoded; step:NAME for tasks of one step."),
+    AfterValidator(read_id),
+]
 AgentName = Annotated[str, Path(description="The Agent's name, percent-encoded."), AfterValidator(read_id)]
 QueueName = Annotated[str, Path(description="The reply queue's name, percent-encoded."), AfterValidator(read_id)]
 

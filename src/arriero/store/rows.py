@@ -40,6 +40,7 @@ from ..model.leases import LeaseRow
 from ..model.processes import ProcessRow
 from ..model.schedules import UNKNOWN_DECLARATION, ScheduleRow, ScheduleState, encode_declaration
 from ..model.tokens import TokenRow
+from ..model.workflow_pauses import PauseState, WorkflowPauseRow
 from .readable import KEYS, TABLES, legible, refuse_unreadable, register_kind
 
 SharedRow = (
@@ -54,6 +55,7 @@ SharedRow = (
     | TokenRow
     | CountsRow
     | ScheduleRow
+    | WorkflowPauseRow
 )
 
 register_kind(
@@ -88,6 +90,7 @@ register_kind(
     {},
     {"declaration": encode_declaration(UNKNOWN_DECLARATION)},
 )
+register_kind(WorkflowPauseRow, "workflow_pause", ("app", "workflow"), {}, {}, {})
 
 
 def parse_row_name(name: str) -> tuple[type[SharedRow], tuple[Any, ...]] | None:
@@ -127,6 +130,7 @@ _WORDS: dict[type, dict[str, Mapping[Any, Any]]] = {
     BreakerRow: {"state": {str(state): state for state in BreakerState}},
     AgentLimitsRow: {"has_keyless": _TRUTHS},
     ScheduleRow: {"state": {str(state): state for state in ScheduleState}},
+    WorkflowPauseRow: {"state": {str(state): state for state in PauseState}},
 }
 S = TypeVar("S", bound=SharedRow)
 

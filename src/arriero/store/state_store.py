@@ -22,6 +22,7 @@ from .engine.reading import ReadingOperations, SurveyOperations
 from .engine.schedules import ScheduleOperations
 from .engine.tokens import TokenOperations
 from .engine.upkeep import UpkeepOperations
+from .engine.workflow_pauses import WorkflowPauseOperations
 from .task_filter import ANY_TASK, TaskFilter
 
 
@@ -39,6 +40,7 @@ class StateStore(
     ObsoleteRowsOperations,
     ScheduleOperations,
     TokenOperations,
+    WorkflowPauseOperations,
     ABC,
 ):
     """A state store."""

@@ -14,6 +14,7 @@ from .task_changes import stream_changes as stream_changes  # it adds its route 
 from .task_verbs import task_verbs
 from .tasks import tasks
 from .tokens import tokens
+from .workflows import workflows
 
 GROUPS: tuple[RouteGroup, ...] = (
     health,  # attackers ask for it, too, and it needs no token
@@ -26,6 +27,7 @@ GROUPS: tuple[RouteGroup, ...] = (
     ledgers,
     schedules,
     agents,
+    workflows,
     leases,
     alerts,
     doctor,

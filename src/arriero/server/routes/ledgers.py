@@ -17,7 +17,7 @@ from ...client.submission import PRIORITY_DEFAULT
 from ...errors import InvalidInput
 from ...model import LedgerState
 from ...model.tags import TAGS_SCHEMA
-from ...operations.problems import INVALID_REQUEST, TOO_MANY_OPEN_TASKS, UNKNOWN_NAME
+from ...operations.problems import INVALID_REQUEST, TOO_MANY_OPEN_TASKS, UNKNOWN_NAME, WORKFLOW_PAUSED
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, open_cursors
 from ..parameters import LIMIT, WAIT_SECONDS_MAX, Cursor, LedgerId, Limit
@@ -81,7 +81,7 @@ def build_entry(session: Session, body: LedgerEntryBody) -> Entry:
     is_narrowed=True,
     summary="Submit a ledger: a task for each entry, all of them or none. The same ledger again changes nothing.",
     body=LedgerBody,
-    problems=(TOO_MANY_OPEN_TASKS,),
+    problems=(TOO_MANY_OPEN_TASKS, WORKFLOW_PAUSED),
     examples={"one": {"entries": [ENTRY_EXAMPLE]}, "set aside": {"entries": [ENTRY_EXAMPLE], "bad": "set_aside"}},
 )
 async def submit_ledger(call: Call, ledger_id: LedgerId) -> Ledger:
@@ -110,7 +110,7 @@ async def build_entries(call: HttpCall, bodies: Sequence[LedgerEntryBody]) -> As
     body=LedgerEntryBody,
     body_media=NDJSON,
     streams_body=True,
-    problems=(TOO_MANY_OPEN_TASKS,),
+    problems=(TOO_MANY_OPEN_TASKS, WORKFLOW_PAUSED),
     examples={"one line": ENTRY_EXAMPLE},
 )
 async def stream_ledger(

@@ -27,6 +27,7 @@ from ...operations.problems import (
     TASK_EXISTS,
     TOO_MANY_OPEN_TASKS,
     UNKNOWN_WORKFLOW,
+    WORKFLOW_PAUSED,
     ProblemDocument,
 )
 from ...store.contract import Ended
@@ -49,6 +50,7 @@ REFUSALS = (
     SEQUENCE_USED,
     CONVOY_REFUSES,
     TOO_MANY_OPEN_TASKS,
+    WORKFLOW_PAUSED,
     UNKNOWN_WORKFLOW,
     INVALID_ARGUMENTS,
     OUTCOME_UNKNOWN,
@@ -203,7 +205,7 @@ async def _submit_one(call: HttpCall, wanted: Submission, trace: TraceHeaders) -
 async def submit_command(call: HttpCall, command: Submit) -> Submitted:
     """Commit a submission. Of a task that its caller does not reach, a restricted token learns only that the id is taken.
 
-    Raises: TaskExists, SequenceUsed, ConvoyRefused, TooManyOpenTasks, OutcomeUnknown, StoreError.
+    Raises: TaskExists, SequenceUsed, ConvoyRefused, TooManyOpenTasks, WorkflowPaused, OutcomeUnknown, StoreError.
     """
     session = call.session
     try:

@@ -13,10 +13,12 @@ from ...core.deduplication import answer_known_id
 from ...core.lease import is_on_probation
 from ...core.placement import Spot
 from ...core.speculative_start import may_start, start_task
+from ...core.workflow_pauses import must_wait, put_off, refuse_submission
 from ...errors import ArrieroError, UnreadableRow
 from ...model import ConvoyRow, Instant, Loaded
 from ...model.answers import Answer, Begun, Claimed, Refusal, Submitted, Taken
 from ...model.commands import AnyCommand, BeginProbe, BeginTry, Claim, EndProbe, OperateAgent, Submit, Take, TripBreaker
+from ...model.workflow_pauses import Pauses
 from ..contract import Busy
 from ..sql.agent_rows import CommandRows
 from ..sql.store_rows import SubmissionRows
@@ -28,9 +30,14 @@ from .ledgers import refuse_beyond_cap, refuse_reserved
 from .limits import begin_try
 from .take_requests import take_requests
 
+PUT_OFF_MAX = 1_000  # tasks that one claim finds and lets wait for their workflow; the next claim continues
+
 
 class ProcessLookup(BreakerRows, Protocol):
-    """Looks up the process that asks, and the breakers of its Agents."""
+    """Looks up the process that asks, the breakers of its Agents, and paused workflows."""
+
+    @property
+    def pauses(self) -> Pauses: ...
 
     def process_is_retired(self, process_no: int) -> bool: ...
 
@@ -48,7 +55,9 @@ def build_new_rows(
     start = command.start
     if start is None or store_id is None or not may_start(change.task, now):
         return change
-    if processes.process_is_retired(start.process_no):
+    if processes.process_is_retired(start.process_no) or (
+        processes.pauses and must_wait(change.task, processes.pauses)
+    ):
         return change
     return start_task(change, start, processes, now, store_id)
 
@@ -116,8 +125,8 @@ def _claim(command: Claim, rows: CommandRows) -> Claimed:
 
 def _claim_in_order(command: Claim, rows: CommandRows) -> list[Loaded]:
     claimed: list[Loaded] = []
-    probation = command.probation
-    while (left := command.limit - len(claimed)) > 0:
+    probation, waiting = command.probation, 0
+    while (left := command.limit - len(claimed)) > 0 and waiting < PUT_OFF_MAX:
         found = rows.lock_claimable(command, probation, left)
         for task in found:
             if is_on_probation(task.task):
@@ -128,6 +137,10 @@ def _claim_in_order(command: Claim, rows: CommandRows) -> list[Loaded]:
             if loaded is None:
                 continue
             work = Batch(rows, rows.read_clock())
+            if rows.pauses and must_wait(loaded.task, rows.pauses):
+                work.write(put_off(loaded.task), command.actor)
+                waiting += 1
+                continue
             change = transitions.claim(loaded.task, command.process_no, work.now)
             work.write(change, command.actor)
             claimed.append(replace(loaded, task=change.task))
@@ -175,6 +188,8 @@ def _submit(command: Submit, rows: SubmissionRows, store_id: str | None) -> Subm
             known, command, partial(rows.load_submitted, known.task_no), tail
         )
     refused = refuse_beyond_cap(command, rows.count_open_tasks)
+    if refused is None and rows.pauses:
+        refused = refuse_submission(command, rows.pauses)
     if refused is not None and tail is None:
         return refused
     now = rows.read_clock()

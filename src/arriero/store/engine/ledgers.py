@@ -10,6 +10,7 @@ from ...core import ledgers, tokens
 from ...core.deduplication import answer_known_id, answer_known_sequence
 from ...core.ledger_batches import ASIDE_MAX, LedgerBatch, LedgerEntry, LedgerOpened, LedgerWritten
 from ...core.placement import Spot, needs_convoy, read_ordering, refuse_place
+from ...core.workflow_pauses import refuse_submission
 from ...errors import UnreadableRow
 from ...events.store import LedgerDiscarded, LedgerOpenedEvent
 from ...model import ConvoyRow, Instant, LedgerRow, LedgerState, TailRow, TaskRow
@@ -109,7 +110,10 @@ class _Writing:
         if known is not None:
             self._duplicates += 1
             return ""
-        if (refused := refuse_beyond_cap(command, self._table.count_open_tasks)) is not None:
+        refused = refuse_beyond_cap(command, self._table.count_open_tasks)
+        if refused is None and self._table.pauses:
+            refused = refuse_submission(command, self._table.pauses)
+        if refused is not None:
             self.verdict = refused.verdict
             return refused.detail
         if command.convoy is not None:

@@ -47,14 +47,15 @@ from ..readable import refuse_unreadable
 from ..sql.agent_rows import CommandRows
 from ..sql.rows import ProcessRows, ReadingRows, UpkeepRows
 from ..sql.store_rows import SubmissionRows
-from .tables import MemoryLimits, read_alert
+from .tables import read_alert
+from .workflow_pauses import MemoryWorkflowPauses
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
 _ENDED = (*_DONE, TaskState.HELD)
 
 
-class MemoryDue(MemoryLimits, CommandRows, ReadingRows):
+class MemoryDue(MemoryWorkflowPauses, CommandRows, ReadingRows):
     """Due rows, and the rows that a process holds."""
 
     def load_as_is(self, task_no: int) -> Loaded:

@@ -45,6 +45,7 @@ from ...model.progress import PublishedRow, format_version
 from ...model.schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
 from ...model.tags import read_tags
 from ...model.tokens import ANY_REACH, Reach, TokenRow
+from ...model.workflow_pauses import WorkflowPauseRow
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
 from ..engine.batch import STORE_STREAM
 from ..engine.commands import apply_command, submit_task
@@ -378,6 +379,7 @@ class MemoryStore(
             TokenRow: self.token_rows,
             CountsRow: self.count_rows,
             ScheduleRow: self.schedule_rows,
+            WorkflowPauseRow: self.pause_rows,
         }
         found = (row for row in tables[kind].values() if key is None or key_of(row) == tuple(key))
         return list(islice(found, limit))

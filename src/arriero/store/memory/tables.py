@@ -39,6 +39,7 @@ from ...model.progress import PublishedRow
 from ...model.schedules import ScheduleRow
 from ...model.signals import SIGNALS_MAX, Inbox
 from ...model.tokens import TokenRow
+from ...model.workflow_pauses import WorkflowPauseRow
 from ..quarantine import UNREADABLE, Quarantine
 from ..readable import refuse_unreadable
 from ..sql.agent_rows import BreakerTable, LimitTable
@@ -73,6 +74,7 @@ class MemoryTables:
         self.schedule_rows: dict[tuple[str, str], ScheduleRow] = {}  # by App, name
         self.count_rows: dict[tuple[str, int, int], CountsRow] = {}  # by App, process, minute
         self.token_rows: dict[str, TokenRow] = {}  # by id
+        self.pause_rows: dict[tuple[str, str], WorkflowPauseRow] = {}  # by App, workflow
         self.secrets: dict[str, str] = {}
         self.floors: dict[str, int] = {}  # see core.obsolete_rows
         self.epoch = FIRST

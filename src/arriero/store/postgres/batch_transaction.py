@@ -32,6 +32,7 @@ from ...model.commands import (
     Take,
 )
 from ...model.moves import Fired, Hold, Keep, NextUndo, PlanUndo, Process, PutDown, Reported, Signalled
+from ...model.workflow_pauses import WorkflowPauseRow, index_pauses
 from .. import columns
 from ..contract import SUPERVISOR_LEASE, Busy
 from ..engine.commands import apply_command
@@ -157,6 +158,7 @@ class BatchRows(msgspec.Struct):
     takes: dict[str, set[str]]  # Agents whose limits are asked, by App
     by_term: bool = False  # whether a leader speaks
     claims: bool = False
+    hands_over: bool = False  # the next task of a convoy
 
 
 def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
@@ -232,6 +234,7 @@ def _name_advance(command: Advance, named: BatchRows) -> None:
         named.open_of.add(command.task_no)
     named.convoys.update(list_ending_turns((command,)))
     if command.hand_over is not None:
+        named.hands_over = True
         named.processes.add(command.process_no)  # one that is retired is given no next task
 
 
@@ -266,6 +269,8 @@ class BatchTransaction:
             clock = self._context.ask_clock(self._transaction)
         else:
             clock = ask("begin_batch", {**batch_number, "given": self._context.get_test_instant()})
+        # After ``begin_batch``: an operator who pauses a workflow waits for the row that it locks.
+        paused = ask("list_workflow_pauses") if named.claims or named.hands_over else None
         of_steps = ask("select_named_steps", {"step_nos": steps}) if steps else None
         all_of = sorted(named.all_of)
         of_all = ask("select_steps", {"task_nos": all_of}) if all_of else None
@@ -284,6 +289,8 @@ class BatchTransaction:
             self._rows.keep_process(number, process.fetchone())
         self._term_is_held = term is not None and not self._keep_term(term.fetchone())
         self._rows.keep_clock(clock)
+        if paused is not None:
+            self._rows.pauses = index_pauses(self._rows.read_shared(WorkflowPauseRow, paused.fetchall()))
         if of_breakers is not None:
             self._rows.keep_breakers(agents, of_breakers.fetchall())
         if of_limits is not None:

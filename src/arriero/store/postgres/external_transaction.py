@@ -19,11 +19,13 @@ from psycopg.types.string import StrDumper
 
 from ...core.deduplication import build_id_conflict, build_sequence_conflict
 from ...core.placement import refuse_place
+from ...core.workflow_pauses import build_refusal
 from ...errors import InvalidInput, TransactionConflict
 from ...model import Instant, TailRow
 from ...model.answers import Refusal, Submitted
 from ...model.commands import Submit
 from ...model.leases import LeaseTerm
+from ...model.workflow_pauses import WorkflowPauseRow
 from ..connection_kinds import list_kinds
 from .translating import CONFLICTS, LOCK_NOT_AVAILABLE, NO_TABLES, READ_ONLY, translate_error
 
@@ -210,6 +212,9 @@ class _Submission(_CallersStatement[Submitted | Refusal]):
         if verdict == "ledger":
             kept = f"task {known_id or command.task_id!r} belongs to a ledger that is not complete"
             return Refusal("conflict", f"{kept}: submit that again, or discard it with `arriero ledger discard`")
+        if verdict == "paused":
+            assert tail is not None
+            return build_refusal(msgspec.json.decode(tail, type=WorkflowPauseRow))
         if verdict == "used":
             return build_sequence_conflict(known_id or "", command)
         return build_id_conflict(known_id or command.task_id, verdict)

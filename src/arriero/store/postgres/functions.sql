@@ -284,6 +284,8 @@ DECLARE
     new_rank bigint;
     turn text;
     is_refused boolean := false;
+    pause {schema}.workflow_pause;
+    is_paused boolean;
     touches_key boolean := false;
     tagged record;
     may_wait_for_ever CONSTANT boolean := current_setting('lock_timeout') = '0';
@@ -388,6 +390,11 @@ BEGIN
             turn := 'open';
         END IF;
     END IF;
+    -- As core.workflow_pauses.refuse_submission does.
+    SELECT p.* INTO pause FROM {schema}.workflow_pause AS p
+     WHERE p.workflow = asked.workflow AND (p.app = asked.app OR asked.app = '') AND p.state <> 'resuming'
+     ORDER BY p.app, p.workflow LIMIT 1;
+    is_paused := coalesce(pause.state = 'refusing', false);
     at := {schema}.now_at(asked.given);
     due := at + round(asked.delay * 1000000)::bigint;
     due_by := due + round(asked.complete_within * 1000000)::bigint;
@@ -409,7 +416,7 @@ BEGIN
     first_head := encode(
         sha256(convert_to('|' || task_no || '|1|' || at || '|' || asked.actor || '|' || events, 'UTF8')), 'hex');
     LOOP
-        IF NOT is_refused AND same_no IS NULL AND (asked.convoy IS NULL OR ends.convoy_no IS NOT NULL) THEN
+        IF NOT is_refused AND NOT is_paused AND same_no IS NULL AND (asked.convoy IS NULL OR ends.convoy_no IS NOT NULL) THEN
             INSERT INTO {schema}.task AS t (
                 task_no, task_id, workflow, state, priority, not_before, fence, revision, incarnation, failure_count,
                 lost_count, opened_count, open_count, result_count, seed, policy, body_hash, submitted_at, complete_by, link,
@@ -487,6 +494,10 @@ BEGIN
             EXIT;
         ELSIF is_refused THEN
             verdict := 'refused';
+            EXIT;
+        ELSIF is_paused THEN
+            verdict := 'paused';
+            tail := row_to_json(pause);
             EXIT;
         ELSIF asked.convoy IS NOT NULL AND ends.convoy_no IS NULL THEN
             -- Its id was known, or its key was there, and was purged just now.
@@ -586,6 +597,13 @@ BEGIN
     ELSIF kept.verdict = 'refused' THEN
         RAISE EXCEPTION 'convoy % cannot take the task: its end is %', quote_literal(convoy), kept.tail
             USING ERRCODE = refusal, HINT = 'it has ended, or is ordered otherwise (by place or by sequence)';
+    ELSIF kept.verdict = 'paused' THEN
+        RAISE EXCEPTION 'workflow % takes no new tasks: % paused it since %: %', quote_literal(workflow),
+            kept.tail->>'paused_by',
+            to_char(to_timestamp((kept.tail->>'paused_at')::bigint / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'),
+            kept.tail->>'pause_reason'
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'submit again once it is resumed: arriero workflow resume '
+                || quote_ident(workflow) || ' --app-name ' || quote_ident(kept.tail->>'app') || ' --reason WHY';
     ELSIF kept.verdict = 'ledger' THEN
         RAISE EXCEPTION 'task % belongs to a ledger that is not complete', quote_literal(coalesce(kept.known_id, id))
             USING ERRCODE = 'unique_violation', HINT = 'submit the ledger again, or discard it with arriero ledger discard';

@@ -65,6 +65,7 @@ class PostgresLedgerRows(PostgresConvoyRows, LedgerRows):
             found = ask("select_of_sequences", pairs)
         known = ask("select_known", {"task_ids": [command.task_id for command in commands]})
         numbers = ask("take_numbers", {"count": len(commands), "given": given})
+        self.pauses = self.read_pauses()
         self.arrive()
         if keys:
             self._tails = {tail.key: tail for tail in map(tail_of, tails.fetchall())}

@@ -536,3 +536,14 @@ CREATE TABLE {schema}.task_tag (
     PRIMARY KEY (name, value, tagged_no)
 );
 CREATE INDEX task_tag_of ON {schema}.task_tag (tagged_no);
+
+-- Workflows that operators have paused for new tasks.
+CREATE TABLE {schema}.workflow_pause (
+    app text NOT NULL,
+    workflow text NOT NULL,
+    state text NOT NULL,            -- paused, refusing, resuming
+    paused_by text NOT NULL,
+    pause_reason text NOT NULL,
+    paused_at bigint NOT NULL,
+    PRIMARY KEY (app, workflow)
+);

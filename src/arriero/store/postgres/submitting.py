@@ -12,6 +12,7 @@ from ...core.changes import Change, ConvoyChange
 from ...core.deduplication import answer_known_id
 from ...core.limits import list_waiting_keys
 from ...core.placement import read_ordering
+from ...core.workflow_pauses import refuse_submission
 from ...errors import UnreadableRow
 from ...events import encode_events
 from ...events.base import link_hash
@@ -19,6 +20,7 @@ from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow, later
 from ...model.agents import AgentLimitsRow, BreakerRow
 from ...model.answers import Refusal, Submitted
 from ...model.commands import Submit
+from ...model.workflow_pauses import Pauses, WorkflowPauseRow, index_pauses
 from .. import columns
 from ..engine.commands import build_answer, build_new_rows
 from ..engine.convoys import find_spot
@@ -263,6 +265,7 @@ class ExistingRows(msgspec.Struct):
     breakers_of: dict[str, list[BreakerRow]]  # by Agent
     limits_of: dict[str, list[AgentLimitsRow]]  # by Agent
     open_tasks: OpenTaskCounts
+    pauses: Pauses
 
     def process_is_retired(self, process_no: int) -> bool:
         return self.beginner is None or self.beginner.process_no != process_no
@@ -324,6 +327,8 @@ def _submit_one(
     if (before := changes.get(command.task_id)) is not None:  # twice in one batch
         return answer_known_id(before[1].task, command, partial(_arguments, before[0]), tail)
     refused = refuse_beyond_cap(command, known.open_tasks.count_open_tasks)
+    if refused is None and known.pauses:
+        refused = refuse_submission(command, known.pauses)
     if refused is not None and tail is None:
         return refused
     if tail is None and command.convoy is not None:
@@ -366,6 +371,8 @@ def _read_known(
     if beginner is not None and any(command.start is not None for command in batch):
         asked = {"process_no": beginner.process_no, "epoch": beginner.epoch}
         may_begin = transaction.ask("select_beginner", asked)
+    # After the lock of ``select_beginner``: an operator who pauses a workflow waits for it.
+    paused = transaction.ask("list_workflow_pauses")
     agents = sorted({new.agent for one in batch if one.start is not None for new in one.start.opened})
     since = later(Instant(0) if given is None else given, -REMEMBERED_SECONDS)
     of_agents = transaction.ask("select_breakers", {"agents": agents, "since": since}) if agents else None
@@ -385,7 +392,18 @@ def _read_known(
     begins = may_begin is not None and may_begin.fetchone() == (True,)
     free = [number for number, _ in reversed(taken)]
     may_begin_here = beginner if begins else None
-    return ExistingRows(found, free, Instant(taken[0][1]), places, may_begin_here, breakers, limits, open_tasks)
+    paused_rows = [quarantine.read_shared(shared_as_is(WorkflowPauseRow, row)) for row in paused.fetchall()]
+    return ExistingRows(
+        found,
+        free,
+        Instant(taken[0][1]),
+        places,
+        may_begin_here,
+        breakers,
+        limits,
+        open_tasks,
+        index_pauses(paused_rows),
+    )
 
 
 def _with_first_link(change: Change, actor: str, now: Instant) -> Change:

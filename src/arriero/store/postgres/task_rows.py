@@ -24,6 +24,7 @@ from ...model import (
     TaskRow,
 )
 from ...model.agents import NO_LIMIT_KEYS, AgentLimitsRow, BreakerRow
+from ...model.workflow_pauses import NO_PAUSES, Pauses
 from .. import columns
 from ..quarantine import R
 from ..readable import refuse_unreadable, without_body
@@ -31,6 +32,7 @@ from ..rows import Row, as_stored
 from ..sql.agent_rows import BreakerTable, LimitTable
 from ..sql.progress_rows import ProgressTable, keep_visible
 from ..sql.signal_rows import SignalTable
+from ..sql.workflow_pauses import WorkflowPauseRows
 from .columns import Write, as_json, insert_rows, step_as_is, task_as_is, update_rows
 from .context import StoreContext
 from .pipeline import PendingAnswer
@@ -53,11 +55,12 @@ INSERT_LATE_ANSWERS = insert_rows("late_answer", columns.LATE_ANSWER, suffix=" O
 INSERT_HISTORY = insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
-class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable):
+class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable, WorkflowPauseRows):
     """Rows that one transaction has read, and those that it writes at its end, many at the same time."""
 
     task_as_is = staticmethod(task_as_is)
     step_as_is = staticmethod(step_as_is)
+    pauses: Pauses = NO_PAUSES  # as read where a task may begin, or be submitted
 
     def __init__(self, transaction: Transaction, context: StoreContext) -> None:
         self._breakers: dict[str, list[BreakerRow]] = {}
@@ -120,6 +123,11 @@ class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable):
     def keep_clock(self, asked: PendingAnswer) -> None:
         """The store's clock, as a statement answers it that was asked after all locks."""
         self._now = self._context.read_clock(asked)
+
+    def lock_starts(self) -> None:
+        self.ask("lock_engines")
+        self.ask("lock_submitters")
+        self._now = None
 
     def keep_locked_limits(self, rows: Sequence[Row]) -> None:
         """Keep limits that this transaction has locked at its start."""

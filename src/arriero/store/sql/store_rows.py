@@ -16,6 +16,7 @@ from ..rows import Row, shared_as_is
 from .agent_rows import AgentMetricsRows, BreakerTable, LimitTable, RemoteAgentRows
 from .rows import LedgerRows, ProcessRows, ReadingRows, SqlRows, UpkeepRows
 from .signal_rows import SignalTable
+from .workflow_pauses import WorkflowPauseRows
 
 
 def schedule_as_is(row: Row) -> ScheduleRow:
@@ -157,6 +158,7 @@ class StoreRows(
     SignalTable,
     BreakerTable,
     LimitTable,
+    WorkflowPauseRows,
     ReadingRows,
     ProcessRows,
     UpkeepRows,

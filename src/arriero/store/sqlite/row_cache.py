@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...model import TASK_OPEN, ConvoyRow, Loaded, StepRow, TailRow, TaskRow, Turn
 from ...model.agents import AgentLimitsRow, BreakerRow
+from ...model.workflow_pauses import Pauses
 
 READ_AT_ONCE = 16
 SIZE_MAX = 50_000  # characters of arguments that are kept of a line, besides those of the first two
@@ -93,6 +94,7 @@ class RowCache:
         self.waiting: dict[int, WaitingCache] = {}  # by convoy
         self.breakers: dict[str, list[BreakerRow]] = {}  # by Agent
         self.limits: dict[str, list[AgentLimitsRow]] = {}  # by Agent
+        self.pauses: Pauses | None = None  # None: they are not known
 
     def compare(self, connection: sqlite3.Connection) -> None:
         """Begin a transaction: forget everything if others have written since the last one."""
@@ -103,7 +105,7 @@ class RowCache:
 
     def forget(self) -> None:
         """Forget everything."""
-        self.epoch = None
+        self.epoch = self.pauses = None
         self._at_rest.clear()
         for rows in (self.tasks, self.steps, self.convoys, self.tails, self.waiting, self.breakers, self.limits):
             rows.clear()

@@ -512,3 +512,14 @@ CREATE TABLE arriero_migration (
     name TEXT NOT NULL,
     applied_at INTEGER NOT NULL
 );
+
+-- Workflows that operators have paused for new tasks.
+CREATE TABLE arriero_workflow_pause (
+    app TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    state TEXT NOT NULL,            -- paused, refusing, resuming
+    paused_by TEXT NOT NULL,
+    pause_reason TEXT NOT NULL,
+    paused_at INTEGER NOT NULL,
+    PRIMARY KEY (app, workflow)
+) WITHOUT ROWID;

@@ -21,6 +21,7 @@ from ...model.commands import AnyCommand, Submit
 from ...model.leases import LeaseTerm
 from ...model.processes import describe_epoch_refusal
 from ...model.schedules import ScheduleApplied, ScheduleCommand
+from ...model.workflow_pauses import NO_PAUSES
 from ...system.boot_clock import nanoseconds_since_boot
 from .. import task_filter
 from ..contract import Purge, Purged, PurgedNamed
@@ -258,6 +259,10 @@ class SqliteStore(SqliteReading):
             self._begin(connection, is_renewal=is_renewal)
             self._row_cache.compare(connection)
             rows = SqliteRows(connection, self.now, self._row_cache, self._quarantine)
+            if self._row_cache.pauses is None and self.store_id:  # else the schema may not be there yet
+                found = connection.execute(query("list_workflow_pauses")).fetchall()
+                self._row_cache.pauses = rows.index_pauses(found) if found else NO_PAUSES
+            rows.pauses = self._row_cache.pauses or NO_PAUSES
             result = work(rows)
             rows.write_rest()
             self._file.refuse_another_when_due()
@@ -349,6 +354,7 @@ class SqliteStore(SqliteReading):
                     "submit(connection=): a converter changes what is read from it as TEXT;"
                     " open it without detect_types, as arriero.connect does"
                 )
+            rows.pauses = rows.read_pauses()
             answer = submit_task(command, rows, None)
             if isinstance(answer, UnreadableRow):
                 raise answer

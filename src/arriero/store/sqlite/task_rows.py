@@ -23,6 +23,7 @@ from ...model import (
     TaskRow,
 )
 from ...model.agents import NO_LIMIT_KEYS
+from ...model.workflow_pauses import NO_PAUSES, Pauses
 from .. import columns
 from ..columns import load_statements
 from ..quarantine import Quarantine
@@ -31,6 +32,7 @@ from ..rows import as_stored
 from ..sql.agent_rows import BreakerTable, LimitTable
 from ..sql.progress_rows import ProgressTable, keep_visible
 from ..sql.signal_rows import SignalTable
+from ..sql.workflow_pauses import WorkflowPauseRows
 from .columns import (
     Statement,
     in_statements,
@@ -98,11 +100,13 @@ class Executes(Protocol):
     def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor: ...
 
 
-class SqliteWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable):
+class SqliteWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable, WorkflowPauseRows):
     """Rows that one transaction of a connection writes at its end, many at the same time.
 
     What is asked by anything but a row's own number is asked of the file, once it has all that was to be written.
     """
+
+    pauses: Pauses = NO_PAUSES  # as read where a task may begin, or be submitted
 
     def __init__(
         self,
@@ -161,6 +165,9 @@ class SqliteWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable):
 
     def read_recent_clock(self) -> Instant:
         return self.read_clock()
+
+    def lock_starts(self) -> None:
+        """Nobody else writes while the write lock is ours."""
 
     def arrive(self) -> None:
         """Every answer is here immediately."""

@@ -97,3 +97,29 @@ BEGIN
     END LOOP;
 END
 $rights$;
+
+-- Workflows that operators have paused for new tasks.
+CREATE TABLE {schema}.workflow_pause (
+    app text NOT NULL,
+    workflow text NOT NULL,
+    state text NOT NULL,            -- paused, refusing, resuming
+    paused_by text NOT NULL,
+    pause_reason text NOT NULL,
+    paused_at bigint NOT NULL,
+    PRIMARY KEY (app, workflow)
+);
+
+-- Who may read breakers, or change them, may do so with paused workflows.
+DO $rights$
+DECLARE one record;
+BEGIN
+    FOR one IN SELECT given.grantee::regrole AS role, string_agg(DISTINCT given.privilege_type, ', ') AS rights
+                 FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
+                WHERE c.oid = '{schema}.breaker'::regclass AND given.grantee NOT IN (0, c.relowner)
+                  AND given.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
+                GROUP BY given.grantee
+    LOOP
+        EXECUTE format('GRANT %s ON {schema}.workflow_pause TO %s', one.rights, one.role);
+    END LOOP;
+END
+$rights$;

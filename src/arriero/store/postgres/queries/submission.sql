@@ -27,9 +27,10 @@ SELECT count(*) FROM (
 SELECT nextval('{schema}.task_number'), {now} FROM generate_series(1, %(count)s)
 
 -- select_beginner: true if a process start may begin tasks. Zero rows: there is no such process start.
+-- An operator who pauses a workflow waits until the transaction ends (lock_submitters).
 SELECT NOT process.retired AND EXISTS (
          SELECT 1 FROM {schema}.writer WHERE writer.process_no = process.process_no AND writer.epoch = %(epoch)s)
-  FROM {schema}.process WHERE process.process_no = %(process_no)s
+  FROM {schema}.process WHERE process.process_no = %(process_no)s FOR KEY SHARE OF process
 
 -- add_convoys: rows for keys that are not known yet. A submission under a known id makes no key: it is refused, or its convoy is there.
 -- Params: keys, orderings, task_ids (side by side; null: none), given (the clock of a test).

@@ -75,3 +75,14 @@ BEGIN
     DELETE FROM arriero_task_tag
      WHERE (name, value, tagged_no) IN (SELECT key, value, OLD.task_no FROM json_each(OLD.tags));
 END;
+
+-- Workflows that operators have paused for new tasks.
+CREATE TABLE arriero_workflow_pause (
+    app TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    state TEXT NOT NULL,            -- paused, refusing, resuming
+    paused_by TEXT NOT NULL,
+    pause_reason TEXT NOT NULL,
+    paused_at INTEGER NOT NULL,
+    PRIMARY KEY (app, workflow)
+) WITHOUT ROWID;

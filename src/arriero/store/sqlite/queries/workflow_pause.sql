@@ -1,0 +1,37 @@
+-- list_workflow_pauses: all workflows that are paused for new tasks.
+SELECT app, workflow, state, paused_by, pause_reason, paused_at FROM arriero_workflow_pause ORDER BY app, workflow
+
+-- lock_workflow_pause: one of them. Zero rows: it is not paused.
+SELECT app, workflow, state, paused_by, pause_reason, paused_at FROM arriero_workflow_pause
+ WHERE app = :app AND workflow = :workflow
+
+-- put_workflow_pause: keep one as it stands now.
+INSERT INTO arriero_workflow_pause (app, workflow, state, paused_by, pause_reason, paused_at)
+VALUES (:app, :workflow, :state, :paused_by, :pause_reason, :paused_at)
+    ON CONFLICT (app, workflow) DO UPDATE SET state = excluded.state, paused_by = excluded.paused_by,
+       pause_reason = excluded.pause_reason, paused_at = excluded.paused_at
+
+-- remove_workflow_pause: new tasks of it begin as always.
+DELETE FROM arriero_workflow_pause WHERE app = :app AND workflow = :workflow
+
+-- lock_waiting_for_workflow: free tasks that wait for a workflow, by number.
+-- Params: apps (JSON array), waits (the not_before of such tasks).
+SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
+       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
+       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
+       paused_at, undoing, past_count, branched_at, reply_to, status_count,
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
+       snoozed_until,
+       inbox, tags, submitted_tags
+  FROM arriero_task INDEXED BY arriero_task_due
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
+   AND workflow = :workflow AND app IN (SELECT value FROM json_each(:apps)) AND not_before = :waits
+ ORDER BY task_no
+ LIMIT :limit
+
+-- has_waiting_for_workflow: whether a free task waits for a workflow. Zero rows: none does.
+-- Params: as for lock_waiting_for_workflow.
+SELECT 1 FROM arriero_task INDEXED BY arriero_task_due
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
+   AND workflow = :workflow AND app IN (SELECT value FROM json_each(:apps)) AND not_before = :waits
+ LIMIT 1
