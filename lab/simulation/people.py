@@ -160,9 +160,10 @@ class People:
             await asyncio.sleep(0.5)
 
     # --- workflows
-    async def operate_workflows(self, until: float, random: Random) -> None:
+    async def operate_workflows(self, until: float) -> None:
         """Pause and resume workflows for new tasks at any time, whether or not it makes sense."""
-        while self._world.loop.time() < until:
+        random = Random(f"workflows-{self._world.seed}")
+        while self._world.faults.workflow_operator and self._world.loop.time() < until:
             await asyncio.sleep(random.uniform(0.3, 3))
             if self._world.faults.strikes("workflow_operator", random):
                 workflow = random.choice(

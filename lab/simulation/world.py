@@ -518,9 +518,7 @@ class World:
             clients += self.spawn(people.snooze(FAULT_SECONDS, random_module.Random(f"snoozes-{self.seed}")), 0)
         if self.tagging.is_on:
             clients += self.spawn(self.tagging.change(FAULT_SECONDS), 0)
-        if self.faults.workflow_operator:
-            random = random_module.Random(f"workflows-{self.seed}")
-            clients += self.spawn(people.operate_workflows(FAULT_SECONDS, random), 0)
+        clients += self.spawn(people.operate_workflows(FAULT_SECONDS), 0)
         clients += self.spawn(self._go_down(), 0)
         if self.election is not None and self.faults.store_restart:
             self.spawn(self.election.restart_store(FAULT_SECONDS), 0)
