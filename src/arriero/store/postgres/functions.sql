@@ -223,9 +223,8 @@ BEGIN
 END
 $$;
 
--- index_tags: keeps the table task_tag as the column tags of a task says. It works with its owner's rights: nobody else writes
--- the table.
-CREATE OR REPLACE FUNCTION {schema}.index_tags() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+-- index_tags: keeps the table task_tag as the column tags of a task says.
+CREATE OR REPLACE FUNCTION {schema}.index_tags() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN

@@ -63,7 +63,7 @@ _RUN = (
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};",
     "REVOKE UPDATE ON {schema}.history, {schema}.edit, {schema}.late_answer, {schema}.signal FROM {role};",
     "GRANT UPDATE (step, reply, replied_at) ON {schema}.signal TO {role};",
-    "REVOKE INSERT, UPDATE, DELETE ON {schema}.task_tag FROM {role};",  # a trigger writes it
+    "REVOKE UPDATE ON {schema}.task_tag FROM {role};",  # a trigger writes it, with the rights of who writes the task
     f"REVOKE DELETE ON {_PURGED} FROM {{role}};",
     # A token is made, used and revoked: nothing else of it ever changes, and its row stays.
     "REVOKE UPDATE, DELETE ON {schema}.token FROM {role};",

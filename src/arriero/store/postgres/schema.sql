@@ -528,7 +528,7 @@ CREATE TABLE {schema}.secret (
     value text NOT NULL             -- bytes in hexadecimal
 );
 
--- Tags of tasks, to find tasks by them. A trigger keeps it as the column tags of their tasks says; nobody else writes it.
+-- Tags of tasks, to find tasks by them. A trigger keeps it as the column tags of their tasks says.
 CREATE TABLE {schema}.task_tag (
     name text NOT NULL,
     value text NOT NULL,

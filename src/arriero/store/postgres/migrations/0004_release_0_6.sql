@@ -75,7 +75,7 @@ $rights$;
 ALTER TABLE {schema}.task ADD COLUMN tags text;
 ALTER TABLE {schema}.task ADD COLUMN submitted_tags text;
 
--- Tags of tasks, to find tasks by them. A trigger keeps it as the column tags of their tasks says; nobody else writes it.
+-- Tags of tasks, to find tasks by them. A trigger keeps it as the column tags of their tasks says.
 CREATE TABLE {schema}.task_tag (
     name text NOT NULL,
     value text NOT NULL,
@@ -84,16 +84,20 @@ CREATE TABLE {schema}.task_tag (
 );
 CREATE INDEX task_tag_of ON {schema}.task_tag (tagged_no);
 
--- Who may read tasks may read their tags.
+-- Who may read tasks may read their tags; who may write them, also those, by the trigger.
 DO $rights$
 DECLARE one record;
 BEGIN
-    FOR one IN SELECT DISTINCT given.grantee::regrole AS role
+    FOR one IN SELECT given.grantee::regrole AS role, bool_or(given.privilege_type = 'INSERT') AS writes
                  FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
                 WHERE c.oid = '{schema}.task'::regclass AND given.grantee NOT IN (0, c.relowner)
-                  AND given.privilege_type = 'SELECT'
+                  AND given.privilege_type IN ('SELECT', 'INSERT')
+                GROUP BY given.grantee
     LOOP
         EXECUTE format('GRANT SELECT ON {schema}.task_tag TO %s', one.role);
+        IF one.writes THEN
+            EXECUTE format('GRANT INSERT, DELETE ON {schema}.task_tag TO %s', one.role);
+        END IF;
     END LOOP;
 END
 $rights$;
