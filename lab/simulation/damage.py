@@ -92,6 +92,8 @@ class Damage:
         """Whether a caller would continue with it now, and so meets what cannot be read."""
         if isinstance(self._row, StepRow) and "state" in self._before and self._is_put_down(task):
             return False  # its request is not found among those that wait, and nobody drives the task
+        if not task.open_count and self._is_put_down(task):
+            return False  # it waits for signals alone
         return task.ended_at is None and task.paused_at is None and task.turn is not Turn.WAITING
 
     @staticmethod

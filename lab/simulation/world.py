@@ -61,6 +61,7 @@ from .programs import GATEWAYS, Programs, draw_programs
 from .publishing import PublishingStore, judge_published
 from .routes import Routes, draw_routes
 from .shop import AGENTS, DOUBTFUL, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile, tagged
+from .signals import Signals, draw_signals
 from .store import UNEXPECTED, Network, SimulatedStore
 from .tagging import Tagging
 from .timetables import Timetables, draw_timetables
@@ -110,7 +111,7 @@ def _add_roles(about: str, roles: frozenset[str]) -> str:
     return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(roles)))).decode()
 
 
-def _build_app(*parts: Routes | Programs | Poison | None) -> App:
+def _build_app(*parts: Routes | Programs | Poison | Signals | None) -> App:
     agents = [*AGENTS, *(agent for part in parts if part is not None for agent in part.agents)]
     added = [workflow for part in parts if part is not None for workflow in part.workflows]
     with warnings.catch_warnings():
@@ -166,9 +167,9 @@ class World:
             self.faults.add_outages(self._outage_random)
             self.faults.add_asking(asking_random)
         self.remote = self._build_remote(late_random, asking_random, may_publish=people and faults is None)
-        self.routes, self.poison = self._draw_parts(seed, may_have=people and faults is None)
+        self.routes, self.poison, self.signals = self._draw_parts(seed, may_have=people and faults is None)
         self.programs = draw_programs(self, seed, may_have=people and faults is None)
-        self.app = _build_app(self.routes, self.programs, self.poison)
+        self.app = _build_app(self.routes, self.programs, self.poison, self.signals)
         self.election = self._build_election(random_module.Random(f"election-{seed}"), people and faults is None)
         self.people = People(self, people_random)
         self.purged_rows: list[HistoryRow] = []
@@ -202,8 +203,12 @@ class World:
         random = random_module.Random(self.random.getrandbits(64))
         return Remote(random, self.faults, late_random, asking_random, publishing_random)
 
-    def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None]:
-        return draw_routes(seed) if may_have else None, draw_poison(self, seed, may_have=may_have)
+    def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None, Signals | None]:
+        return (
+            draw_routes(seed) if may_have else None,
+            draw_poison(self, seed, may_have=may_have),
+            draw_signals(self, seed, may_have=may_have),
+        )
 
     def _draw_producers(self, *, has_keys: bool, may_have: bool) -> tuple[Timetables | None, Ledgers | None]:
         """Draw the schedules and ledgers.
@@ -532,6 +537,8 @@ class World:
             self.spawn(people.read(queue), 0)
         if self.poison is not None:
             clients += self.spawn(self.poison.submit(), 0)
+        if self.signals is not None:
+            clients += self.spawn(self.signals.live(), 0)
         if self.keys is not None:
             clients += [task for produced in self.keys.producers() for task in self.spawn(produced, 0)]
             clients += self.spawn(self.keys.operate(FAULT_SECONDS), 0)
@@ -731,7 +738,7 @@ class World:
         """Whether a task's effects at the remote service are whole, or undone, as its state says."""
         loaded = self.store.load_as_is(task_no)
         task = loaded.task
-        found: list[Violation] = []
+        found = [] if self.signals is None else list(self.signals.judge(task))
         if task.failure is not None and (failure := read_task_failure(task.failure)).kind in (
             "bug",
             "replay",
