@@ -542,14 +542,7 @@ class World:
         if self.keys is not None:
             clients += [task for produced in self.keys.producers() for task in self.spawn(produced, 0)]
             clients += self.spawn(self.keys.operate(FAULT_SECONDS), 0)
-        if self.timetables is not None:
-            clients += self.spawn(self.timetables.live(FAULT_SECONDS), 0)
-        if self.ledgers is not None:
-            clients += self.spawn(self.ledgers.live(FAULT_SECONDS), 0)
-        if self.damage is not None:
-            clients += self.spawn(self.damage.strike(FAULT_SECONDS), 0)
-        if self.bystanders is not None:
-            clients += self.spawn(self.bystanders.strike(), 0)
+        clients += self._spawn_producers()
         await self.strike_nodes()
         await asyncio.gather(*clients)
         if self.timetables is not None:
@@ -566,6 +559,19 @@ class World:
             self.violations += await self.bystanders.settle()
         if self._old_rows is not None:
             self.violations += self._old_rows.check()
+
+    def _spawn_producers(self) -> "list[asyncio.Task[Any]]":
+        """Let schedules and ledgers live, and damage rows."""
+        clients: list[asyncio.Task[Any]] = []
+        if self.timetables is not None:
+            clients += self.spawn(self.timetables.live(FAULT_SECONDS), 0)
+        if self.ledgers is not None:
+            clients += self.spawn(self.ledgers.live(FAULT_SECONDS), 0)
+        if self.damage is not None:
+            clients += self.spawn(self.damage.strike(FAULT_SECONDS), 0)
+        if self.bystanders is not None:
+            clients += self.spawn(self.bystanders.strike(), 0)
+        return clients
 
     async def _end_but_for(self, damage: Damage, keys: Keys | None) -> bool:
         """Everything else must end while one row cannot be read; then it is mended."""
