@@ -29,7 +29,7 @@ from .declare.context import (
 )
 from .declare.limits import Concurrent, Rate
 from .declare.resources import Resource
-from .declare.signals import SentValue, Signal
+from .declare.signals import ReceivedRequest, Request, RequestValue, Signal, SignalValue
 from .declare.steps import (
     Agent,
     AsyncStep,
@@ -64,6 +64,7 @@ from .errors import (
     NotAllowed,
     OutcomeUnknown,
     Permanent,
+    RequestRefused,
     SchemaOutdated,
     SequenceUsed,
     SignalRefused,
@@ -169,15 +170,19 @@ __all__ = [
     "Permanent",
     "ProcessState",
     "Rate",
+    "ReceivedRequest",
+    "Request",
+    "RequestRefused",
+    "RequestValue",
     "Resource",
     "Retry",
     "SchemaOutdated",
-    "SentValue",
     "SequenceUsed",
     "Signal",
     "SignalReceipt",
     "SignalRefused",
     "SignalTimeout",
+    "SignalValue",
     "Status",
     "Step",
     "StepCall",

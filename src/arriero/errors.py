@@ -22,6 +22,7 @@ ArrieroError
 │   │   └── ApprovalNeeded another operator must ask for the same
 │   └── WorkflowPaused     an operator has paused the workflow, and it takes no new tasks
 ├── AgentRequestRefused    a program outside of Python asked for, or reported, what it may not; ``code`` says why
+├── RequestRefused         the code of a task refuses a request that was sent to it
 ├── ForbiddenInWorkflow    workflow code awaited something that cannot be replayed
 ├── StoreError             the store could not answer
 │   ├── SchemaOutdated     the schema is older or newer than this release
@@ -214,6 +215,15 @@ class SignalRefused(InvalidInput):
         self.task_id = task_id
         self.because = because
         self.state = state
+
+
+class RequestRefused(ArrieroError):
+    """The code of a task refuses a request. ``reason``: as it says."""
+
+    def __init__(self, reason: str, *, task_id: str) -> None:
+        super().__init__(f"task {task_id!r} refuses the request: {reason}")
+        self.reason = reason
+        self.task_id = task_id
 
 
 class ApprovalNeeded(VerbRefused):

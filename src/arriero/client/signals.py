@@ -1,19 +1,23 @@
 """Sends signals to tasks; the same for all interfaces."""
 
+import asyncio
 import uuid
+from typing import Any, TypeVar
 
 import msgspec
 
-from ..declare.signals import SentValue, Signal, check_value
-from ..errors import InvalidInput, SignalRefused
-from ..model import StepRow
+from ..declare.signals import Request, RequestValue, Signal, SignalValue, check_value
+from ..errors import InvalidInput, RequestRefused, SignalRefused, UnknownTask
+from ..model import StepRow, TaskState
 from ..model.answers import Refusal, SignalKept
 from ..model.commands import SendSignal
-from ..model.signals import address_wait
+from ..model.signals import address_wait, read_reply
 from ..payloads import codec
+from ..store.contract import Ended
 from .session import Session
 from .task_verbs import check_signer
 
+R = TypeVar("R")
 SENDER = "signal"  # the actor of a signal in a history; who sent it stands in the event
 
 
@@ -31,12 +35,20 @@ class SignalReceipt(msgspec.Struct, frozen=True):
     created: bool
 
 
-def check_sent(value: object) -> SentValue[object]:
+def check_sent(value: object) -> SignalValue[object]:
     """Check what ``send`` is given. Raises InvalidInput."""
-    if isinstance(value, SentValue):
+    if isinstance(value, SignalValue):
         return value
     name = value.name if isinstance(value, Signal) else "approved"
     raise InvalidInput(f"send takes a signal with its value, like {name}(value), not {value!r}")
+
+
+def check_request(value: object) -> RequestValue[object]:
+    """Check what ``request`` is given. Raises InvalidInput."""
+    if isinstance(value, RequestValue):
+        return value
+    name = value.name if isinstance(value, Request) else "change_address"
+    raise InvalidInput(f"request takes a request with its value, like {name}(value), not {value!r}")
 
 
 def choose_signal_id(signal_id: str | None) -> str:
@@ -53,6 +65,7 @@ def build_send(
     sent_by: str,
     *,
     wait: StepRow | None = None,
+    wants_reply: bool = False,
 ) -> SendSignal:
     """Build the command.
 
@@ -71,6 +84,7 @@ def build_send(
         sent_by=check_signer(sent_by, "by") if sent_by else "",
         app=session.app,
         wait=None if wait is None else wait.ordinal,
+        wants_reply=wants_reply,
     )
 
 
@@ -92,3 +106,72 @@ def build_refusal(task_id: str, command: SendSignal, refusal: Refusal) -> Signal
         because=refusal.verdict,
         state=refusal.state,
     )
+
+
+ASK_SECONDS, ASK_SECONDS_MAX = 0.01, 0.25  # between two looks for a reply, growing
+
+
+async def request(session: Session, task_id: str, sent: RequestValue[R], command: SendSignal, limit: float | None) -> R:
+    """Send a request and wait for its reply.
+
+    Args:
+        limit: seconds; None: as long as it takes.
+    Raises: TimeoutError - the request stays, and the same ``request_id`` waits for the same reply again; RequestRefused;
+        SignalRefused - also if the task ends without a reply; UnknownTask - it was purged; StoreError.
+    """
+    receipt = await send(session, task_id, command)
+    # Beside the look for a reply: it reports if nobody runs the task, and a test's world moves its clock while a caller waits.
+    ended = asyncio.ensure_future(session.waiting.wait_until_ended(command.task_no, None))
+    try:
+        return await _wait_for_reply(session, task_id, sent, command, receipt.number, limit, ended)
+    finally:
+        ended.cancel()
+        await asyncio.wait({ended})
+        if not ended.cancelled():
+            ended.exception()  # it was looked at: a task that was purged has no end
+
+
+async def _wait_for_reply(
+    session: Session,
+    task_id: str,
+    sent: RequestValue[R],
+    command: SendSignal,
+    number: int,
+    limit: float | None,
+    ended: asyncio.Future[Ended],
+) -> R:
+    clock, pause = session.ports.clock, ASK_SECONDS
+    give_up_at = None if limit is None else clock.monotonic() + limit
+    while True:
+        signal, task = await session.store.load_reply(command.task_no, number)
+        if signal is None:
+            raise UnknownTask(f"task {task_id!r} was purged before it replied")
+        if signal.reply is not None:
+            return read_answer(task_id, sent, signal.reply)
+        if task is not None:
+            stays = "; the request stays for the code that a resubmission runs" if task.state is TaskState.HELD else ""
+            detail = f"the task is {task.state}, and its code has not replied{stays}"
+            raise build_refusal(task_id, command, Refusal("ended", detail, str(task.state)))
+        left = None if give_up_at is None else give_up_at - clock.monotonic()
+        if left is not None and left <= 0:
+            received = "has received it and not replied" if signal.step else "has not received it"
+            raise TimeoutError(
+                f"task {task_id!r} {received} within {limit:g} s: {sent.request!r} stays; ask again with"
+                f" request_id={command.signal_id!r} to wait for the same reply"
+            )
+        nap = asyncio.ensure_future(clock.sleep(pause if left is None else min(pause, left)))
+        try:
+            both: set[asyncio.Future[Any]] = {nap, ended}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            nap.cancel()
+        pause = min(pause * 2, ASK_SECONDS_MAX)
+
+
+def read_answer(task_id: str, sent: RequestValue[R], text: str) -> R:
+    """The value of a recorded reply. Raises: RequestRefused; InvalidInput - it does not fit the type."""
+    reply = read_reply(text)
+    if isinstance(reply.refused, str):
+        raise RequestRefused(reply.refused, task_id=task_id)
+    assert isinstance(reply.value, msgspec.Raw)
+    return sent.request.read_reply(bytes(reply.value).decode())

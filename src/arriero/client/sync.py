@@ -148,6 +148,7 @@ class SyncTask(_Mirror, Generic[R_co]):
     snooze = _build_waiting_method(Task.snooze)
     send = _build_waiting_method(Task.send)
     change_tags = _build_waiting_method(Task.change_tags)
+    request = _build_waiting_method(Task.request)
 
 
 class SyncTasks(_Mirror):

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..declare.signals import SentValue
+from ..declare.signals import RequestValue, SignalValue
 from ..errors import TaskCompensated, TaskHeld, UnknownTask
 from ..model import TaskState, Verb
 from ..model.failures import choose_public_text, read_task_failure
@@ -16,7 +16,7 @@ from ..store.contract import Ended
 from ..text.format import format_location
 from . import task_verbs
 from .session import Session
-from .signals import SignalReceipt, build_send, check_sent, send
+from .signals import SignalReceipt, build_send, check_request, check_sent, request, send
 from .task_verbs import load_task, load_task_to_act, operate_task
 from .task_view import TaskView
 
@@ -105,7 +105,7 @@ class Task(Generic[R_co]):
         loaded = await load_task(self._session, self.id)
         return await self._session.views.view(loaded, self._code)
 
-    async def send(self, value: SentValue[Any], *, signal_id: str | None = None, by: str = "") -> SignalReceipt:
+    async def send(self, value: SignalValue[Any], *, signal_id: str | None = None, by: str = "") -> SignalReceipt:
         """Send a signal: ``await task.send(approved(Approval(...)))``. It is kept, durably, when the call returns.
 
         Args:
@@ -136,6 +136,32 @@ class Task(Generic[R_co]):
                 yield view
             if view.ended_at is not None:
                 return
+
+    async def request(
+        self,
+        value: RequestValue[R],
+        *,
+        timeout: Duration | None = None,
+        request_id: str | None = None,
+        by: str = "",
+    ) -> R:
+        """Send a request and wait for the reply of the task's code.
+
+        Args:
+            value: a request with its value, ``change_address(new)``.
+            timeout: seconds or timedelta; None waits as long as it takes.
+            request_id: the same again waits for the same reply; None: a new one.
+            by: who asks, for the history; empty: a program.
+        Raises: TimeoutError - the request stays, and may be waited for again under its ``request_id``; RequestRefused -
+            the code refuses it; SignalRefused - the task has ended, is undone, ends without a reply, or has no room;
+            InvalidInput; UnknownTask; StoreError.
+        """
+        sent = check_request(value)
+        limit = None if timeout is None else check_seconds(timeout, "timeout")
+        number = await self._find_number()
+        name = sent.request.wait_name
+        command = build_send(self._session, number, name, sent.value, request_id, by, wants_reply=True)
+        return await request(self._session, self.id, value, command, limit)
 
     # --- verbs of an operator; which verb a state allows is in verb_rules
     async def resubmit(

@@ -35,7 +35,7 @@ from ..model.agents import encode_limit_keys
 from ..model.failures import TaskFailure
 from ..model.moves import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Signalled, Succeeded
 from ..model.policies import encode_policy
-from ..model.signals import build_fired_result, is_wait, may_take
+from ..model.signals import build_fired_result, build_wait_result, is_wait, may_take
 from ..payloads import codec
 from ..system.traceback_capture import capture_traceback
 from .call_policy import resolve_call_policy, resolve_step_policy
@@ -249,9 +249,10 @@ def _give_signals(run: TaskRun, now: Instant) -> Iterable[Signalled]:
     while (found := _find_signal(run)) is not None:
         step, signal = found
         run.signals.remove(signal)
-        unfit = run.find_unfit(step, signal.value)
+        taken = replace(step, state=StepState.COMPLETED, result=build_wait_result(signal))
+        unfit = run.find_unfit(taken)
         if not unfit:
-            run.deliver(replace(step, state=StepState.COMPLETED, result=signal.value), now)
+            run.deliver(taken, now)
         yield Signalled(step.step_no, signal.number, now, unfit)
 
 

@@ -20,6 +20,7 @@ from ..model.signals import (
     Inbox,
     RefusedBecause,
     address_wait,
+    build_wait_result,
     encode_refusal,
     is_wait,
     may_take,
@@ -144,7 +145,7 @@ def take_signal(writer: Writer, step: StepRow, taken: Signalled) -> Refusal | No
         replace(
             step,
             state=advance_step(step.state, StepEvent.SIGNALLED),
-            result=signal.value,
+            result=build_wait_result(signal),
             result_number=result_number,
             delivered_at=at,
             finished_at=writer.now,

@@ -266,10 +266,10 @@ class TaskRun:
             self.fresh = [asked for asked in self.fresh if asked.replies_to is None]
         return replies
 
-    def find_unfit(self, step: StepRow, value: str) -> str:
-        """Return why the code cannot read a signal's value; empty if it can."""
+    def find_unfit(self, wait: StepRow) -> str:
+        """Return why the code cannot read the result of a wait that takes a signal; empty if it can."""
         try:
-            self._read_result(replace(step, state=StepState.COMPLETED, result=value))
+            self._read_result(wait)
         except InvalidInput as error:
             return recordable_text(str(error))
         return ""

@@ -7,13 +7,23 @@ import msgspec
 
 from ..errors import ArrieroError, DefinitionError, InvalidInput, SignalTimeout
 from ..model.policies import Duration, check_seconds
-from ..model.signals import VALUE_BYTES_MAX, WaitKind, name_wait
+from ..model.signals import (
+    VALUE_BYTES_MAX,
+    WaitKind,
+    encode_refusal,
+    encode_reply,
+    name_wait,
+    read_taken_request,
+)
+from ..payloads.codec import recordable_text
 from ..text.format import format_duration
 from .declared import WorkflowRun, check_name, current_run
 from .signature import ValueType
 
 T = TypeVar("T")
+R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -56,7 +66,7 @@ def check_value(text: str, what: str) -> str:
     return text
 
 
-class SentValue(msgspec.Struct, Generic[T_co], frozen=True):
+class SignalValue(msgspec.Struct, Generic[T_co], frozen=True):
     """A signal with its value, checked against its type: what ``task.send`` takes. ``value``: JSON text."""
 
     signal: "Signal[T_co]"
@@ -90,9 +100,9 @@ class Signal(Generic[T]):
         """The name of the rows of its waits."""
         return name_wait(self.kind, self.name)
 
-    def __call__(self, value: T) -> SentValue[T]:
+    def __call__(self, value: T) -> SignalValue[T]:
         """Check a value to be sent. Raises: InvalidInput - it does not fit the type, or is too large."""
-        return SentValue(self, check_value(self._type.encode(value), self._what))
+        return SignalValue(self, check_value(self._type.encode(value), self._what))
 
     def read(self, text: str) -> T:
         """The value of a JSON text. Raises: InvalidInput - it does not fit the type."""
@@ -118,6 +128,105 @@ class Signal(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<{self._what}>"
+
+
+class ReceivedRequest(Generic[T, R]):
+    """A request that workflow code has received. It replies, or refuses, once. ``value``: of the request."""
+
+    def __init__(self, request: "Request[T, R]", number: int, value: T) -> None:
+        self.value = value
+        self._request = request
+        self._number = number
+        self._is_answered = False
+
+    def reply(self, value: R) -> None:
+        """Reply. It is recorded with the next write of the task. Raises: InvalidInput - it does not fit the type."""
+        self._answer(encode_reply(self._request.encode_reply(value)))
+
+    def refuse(self, reason: str) -> None:
+        """Refuse the request: its sender gets RequestRefused with this reason. Raises InvalidInput."""
+        if not isinstance(reason, str) or not reason.strip():
+            raise InvalidInput(f"{self._request!r}: the reason of a refusal is {reason!r}; say why")
+        self._answer(encode_refusal(recordable_text(reason)))
+
+    def _answer(self, reply: str) -> None:
+        run = find_run("reply", "a request is answered by the workflow that received it")
+        if self._is_answered:
+            raise InvalidInput(f"{self._request!r} number {self._number} is answered already: reply or refuse, once")
+        self._is_answered = True
+        run.reply(self._request.name, self._number, reply)
+
+
+class Request(Generic[T, R]):
+    """A value that others send to a running task, whose code replies. Both sides share it.
+
+    The code of a workflow awaits ``change_address.receive()`` and calls ``reply`` or ``refuse``. Others call
+    ``await task.request(change_address(new))``.
+
+    Args:
+        name: kept in the store, 1 to 255 characters, without ``#``.
+        of: the type of its value; ``reply``: of the reply.
+    Raises: DefinitionError.
+    """
+
+    kind: WaitKind = "request"
+
+    def __init__(self, name: str, of: type[T], reply: type[R]) -> None:
+        self.name = check_signal_name(name, self.kind)
+        self._what = f"{self.kind} {name}"
+        self._type = ValueType(of, self._what)
+        self._reply_type = ValueType(reply, f"reply to {self._what}")
+
+    @property
+    def wait_name(self) -> str:
+        """The name of the rows of its waits."""
+        return name_wait(self.kind, self.name)
+
+    def __call__(self, value: T) -> "RequestValue[R]":
+        """Check a value to be sent. Raises: InvalidInput - it does not fit the type, or is too large."""
+        return RequestValue(self, check_value(self._type.encode(value), self._what))
+
+    def encode_reply(self, value: R) -> str:
+        """The JSON text of a reply. Raises: InvalidInput - it does not fit the type, or is too large."""
+        return check_value(self._reply_type.encode(value), f"reply to {self._what}")
+
+    def read_reply(self, text: str) -> R:
+        """The reply of a JSON text. Raises: InvalidInput - it does not fit the type."""
+        return self._reply_type.read(text)
+
+    def _read(self, text: str) -> ReceivedRequest[T, R]:
+        try:
+            taken = read_taken_request(text)
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"{self._what}: it was sent as a signal, and not as a request") from error
+        return ReceivedRequest(self, taken.request, self._type.read(bytes(taken.value).decode()))
+
+    async def receive(self, *, within: Duration | None = None) -> ReceivedRequest[T, R]:
+        """Wait for the next request, in the code of a workflow. It may have come before.
+
+        Args:
+            within: seconds or timedelta, more than 0; None waits as long as it takes.
+        Raises: SignalTimeout - no request was sent within that time. If it leaves the code, the task is undone.
+        """
+        run = find_run(f"{self._what}.receive()", f"ask: await task.request({self.name}(...))")
+        limit = None if within is None else check_seconds(within, "within", at_least=0.001)
+        received: ReceivedRequest[T, R] = await run.open_wait(
+            Wait(self.wait_name, encode_within(limit), limit, self._read, lambda: build_timeout(self._what, limit))
+        )
+        return received
+
+    def __repr__(self) -> str:
+        return f"<{self._what}>"
+
+
+class RequestValue(msgspec.Struct, Generic[R_co], frozen=True):
+    """A request with its value, checked against its type: what ``task.request`` takes. ``value``: JSON text."""
+
+    request: Request[Any, R_co]
+    value: str
+
+    def __repr__(self) -> str:
+        return f"<value of {self.request!r}>"
 
 
 def build_timeout(what: str, within: float | None) -> SignalTimeout:

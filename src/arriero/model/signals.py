@@ -76,6 +76,23 @@ def may_take(step: StepRow, signal: SignalRow) -> bool:
     return step.not_before is None or signal.sent_at < step.not_before
 
 
+class TakenRequest(msgspec.Struct, frozen=True, gc=False):
+    """The result of a wait that took a request: its number, and the value as JSON."""
+
+    request: int
+    value: msgspec.Raw
+
+
+def build_wait_result(signal: SignalRow) -> str:
+    """The result of the wait that takes a signal, as JSON text: its value; of a request also its number."""
+    if not signal.wants_reply:
+        return signal.value
+    return msgspec.json.encode(TakenRequest(signal.number, msgspec.Raw(signal.value.encode()))).decode()
+
+
+read_taken_request = msgspec.json.Decoder(TakenRequest).decode
+
+
 def build_fired_result(step: StepRow) -> str | None:
     """The result of a timer whose time has come. None, of a wait: no signal came."""
     return None if is_wait(step) else "null"

@@ -36,6 +36,7 @@ from ...model import (
     StepKind,
     StepState,
     TailRow,
+    TaskRow,
     TaskState,
     later,
 )
@@ -264,6 +265,14 @@ class SurveyOperations(Transactions):
     async def edits(self, task_no: int) -> list[EditRow]:
         """Payloads of a task that operators gave or replaced, with those they replaced, in the order of the commits."""
         return await self._select(edit_of, "select_edits", {"task_no": task_no})
+
+    async def load_reply(self, task_no: int, number: int) -> tuple[SignalRow | None, TaskRow | None]:
+        """A request, and its task if that has ended. Without a request: the task was purged."""
+
+        def read(rows: StoreRows) -> tuple[SignalRow | None, TaskRow | None]:
+            return rows.signal(task_no, number), next(iter(rows.select_ended((task_no,))), None)
+
+        return await self._read(read)
 
     async def list_signals(self, task_no: int, *, after: int = 0, limit: int = 1_000) -> list[SignalRow]:
         """Signals of a task with a number above ``after``, taken or not, in the order of their commits."""
