@@ -64,6 +64,7 @@ SPECIAL = {
     "plans": "'force_custom_plan'",
     "others": "'on'",
     "whole": "'on'",
+    "tags": "'{}'",  # a trigger reads them
     "submission": "'"
     + json.dumps({**msgspec.structs.asdict(submission("sampled")), "given": None}).replace("'", "''")
     + "'",
