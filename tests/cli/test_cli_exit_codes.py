@@ -77,7 +77,8 @@ def _build_error(kind: type[ArrieroError]) -> ArrieroError:
     """An instance of any class of errors: one that was raised, as commands see it, without what its constructor asks for."""
     error = kind.__new__(kind, "it was refused\nfor a reason")
     error.args = ("it was refused\nfor a reason",)
-    for name, value in {"state": "processed", "verb": "cancel", "allowed": ("resubmit",), "message": ""}.items():
+    given = {"state": "processed", "verb": "cancel", "allowed": ("resubmit",), "message": "", "because": "ended"}
+    for name, value in given.items():
         setattr(error, name, value)
     return error
 
@@ -100,6 +101,7 @@ def test_every_exception_is_one_line_and_with_json_one_problem_document_of_the_s
     document = json.loads(text)
     assert line == f"arriero: {document['detail']}"
     members = {"state": "processed", "allowed": ["resubmit"]} if issubclass(kind, errors.VerbRefused) else {}
+    members = {"state": "processed", "because": "ended"} if kind is errors.SignalRefused else members
     assert document == {
         "type": f"urn:arriero:problem:{meaning.problem.code}",
         "title": meaning.problem.title,

@@ -16,6 +16,7 @@ from arriero import (
     Attempt,
     Permanent,
     Retry,
+    Signal,
     Supervision,
     TaskFailed,
     Transient,
@@ -130,7 +131,14 @@ class Vault:
         async def pay_order(order: str) -> str:
             return await pay(order)
 
-        self.workflows = [sell, refuse, inspect_order, retry_order, call_order, wait_long, pay_order]
+        said = Signal("said", str)
+
+        @workflow
+        async def listen(order: str) -> str:
+            while True:
+                await said.wait()
+
+        self.workflows = [sell, refuse, inspect_order, retry_order, call_order, wait_long, pay_order, listen]
         return App(name, agents=[till, bank, down, spare], workflows=self.workflows, store=self.store)
 
     def id(self, what: str) -> str:
@@ -159,6 +167,7 @@ class Vault:
         await self.submit("retried", "retry_order")
         await self.submit("called", "call_order")
         await self.submit("sleeping", "wait_long")
+        await self.submit("listening", "listen")
         await self.end("sold", "refused", "held", "by-hand", "edited")
         hand = {"by": "ana", "reason": "asked by the bank"}
         await self.app.task(self.id("by-hand")).answer(**hand, step="audit", result=f"{self.payload}: by hand")
@@ -258,6 +267,11 @@ class Vault:
                 found.append(Ask(f"GET {path}", f"/v1/tasks/{self.id(what)}{page}"))
         for ended in ("sold", "held"):  # a stream ends with its task
             found.append(Ask("GET /v1/tasks/{task_id}/changes", f"/v1/tasks/{self.id(ended)}/changes"))
+        say = f"/v1/tasks/{self.id('listening')}/signals"
+        found += [
+            Ask("POST /v1/tasks/{task_id}/signals/{name}", f"{say}/said", {"value": f"{self.payload}: said"}),
+            Ask("GET /v1/tasks/{task_id}/signals", say),
+        ]
         return found
 
     def _list_requests_of_verbs(self, turn: str) -> list[Ask]:

@@ -158,10 +158,15 @@ def signature_options(history: str) -> Option:
         function = click.option(
             "--reason", metavar="TEXT", required=True, help=f"The reason, which is kept in {history}."
         )(function)
-        text = "Your name. By default your login name."
-        return click.option("--by", metavar="NAME", callback=_default_to_login_name, help=text)(function)
+        return by_option(function)
 
     return add
+
+
+def by_option(function: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--by``, the login name by default."""
+    text = "Your name. By default your login name."
+    return click.option("--by", metavar="NAME", callback=_default_to_login_name, help=text)(function)
 
 
 def _default_to_login_name(context: click.Context, parameter: click.Parameter, value: str | None) -> str:

@@ -207,6 +207,19 @@ def load_app_with_types(named: str | None, store: str | None, option: str) -> Ap
     return load_configured_app(configuration)
 
 
+def find_app_with_types(named: str | None, store: str | None) -> App | None:
+    """Load the App whose code declares the types that a value is checked against, if there is one.
+
+    Args:
+        named: ``MODULE:APP``; None: the configured one. Returns: None if no App is named anywhere.
+    Raises: InvalidInput - it cannot be loaded.
+    """
+    if named is not None:
+        return load_app(named)
+    configuration = load_configuration(flags={"store": store})
+    return load_configured_app(configuration) if configuration.app else None
+
+
 @asynccontextmanager
 async def open_store_to_read(given: str | None) -> AsyncIterator[StateStore]:
     """Open a store that exists. Raises InvalidInput, StoreError."""

@@ -1,6 +1,10 @@
 """Signals: typed values that others send to a running task, and how its code waits for them."""
 
-from collections.abc import Callable
+import dis
+import inspect
+import sys
+import types
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -16,8 +20,9 @@ from ..model.signals import (
     read_taken_request,
 )
 from ..payloads.codec import recordable_text
+from ..payloads.plain_values import fill_in_defaults
 from ..text.format import format_duration
-from .declared import WorkflowRun, check_name, current_run
+from .declared import Declared, WorkflowRun, check_name, current_run
 from .signature import ValueType
 
 T = TypeVar("T")
@@ -110,7 +115,9 @@ class Signal(Generic[T]):
 
     def check_json(self, text: str) -> str:
         """Check a value that comes as JSON text, and return it as a value of the type is recorded. Raises InvalidInput."""
-        return check_value(self._type.encode(self.read(text)), self._what)
+        value = self.read(text)
+        fill_in_defaults(value)
+        return self(value).value
 
     async def wait(self, *, within: Duration | None = None) -> T:
         """Wait for the next value, in the code of a workflow. It may have come before.
@@ -240,3 +247,119 @@ def check_signal_name(name: str, what: str) -> str:
     if "#" in check_name(name, f"a {what}"):
         raise DefinitionError(f"the name of a {what} is {name!r}; it must be without '#', which numbers waits")
     return name
+
+
+# --- what a function mentions
+FUNCTIONS_MAX = 1_000  # that are looked through for one workflow
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
+
+
+class MentionedSignals(msgspec.Struct, frozen=True):
+    """The signals that the code of a workflow may wait for.
+
+    Args:
+        known: by the names of their waits.
+        are_all: False: the code may wait for others, because it makes signals while it runs, or is too much to look through.
+    """
+
+    known: dict[str, Signal[Any]]
+    are_all: bool
+
+    @property
+    def names(self) -> list[str]:
+        """Their names as senders give them, in alphabetical order."""
+        return sorted(signal.name for signal in self.known.values() if signal.kind == "signal")
+
+
+def find_mentioned_signals(function: Callable[..., Any]) -> MentionedSignals:
+    """Find the signals that a function mentions, and those of the plain functions that it mentions. No code of users runs."""
+    search = _SignalSearch()
+    if isinstance(function, types.FunctionType):
+        search.waiting.append(function)
+    else:
+        search.are_all = False
+    while search.waiting:
+        search.look_through(search.waiting.pop())
+    return MentionedSignals(search.known, search.are_all)
+
+
+class _SignalSearch:
+    """Walks the instructions of functions for the signals that they load."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Signal[Any]] = {}
+        self.are_all = True
+        self.waiting: list[types.FunctionType] = []
+        self._seen: set[int] = set()
+
+    def note(self, value: Any) -> None:
+        """Note a value that code loads: a signal is known, a plain function is looked through, and so are containers."""
+        if isinstance(value, Signal):
+            self.known[value.wait_name] = value
+        elif isinstance(value, type) and issubclass(value, Signal):
+            self.are_all = False
+        elif isinstance(value, staticmethod | classmethod | types.MethodType):
+            self.note(value.__func__)
+        elif isinstance(value, types.FunctionType):
+            self._note_function(value)
+        elif type(value) in (tuple, list, dict, set, frozenset) and id(value) not in self._seen:
+            self._seen.add(id(value))
+            for one in list(value.values() if type(value) is dict else value):
+                self.note(one)
+
+    def _note_function(self, function: types.FunctionType) -> None:
+        package = str(function.__module__).partition(".")[0]
+        if package in sys.stdlib_module_names or package == "arriero" or id(function.__code__) in self._seen:
+            return
+        self._seen.add(id(function.__code__))
+        if len(self._seen) > FUNCTIONS_MAX:
+            self.are_all = False
+        else:
+            self.waiting.append(function)
+
+    def look_through(self, function: types.FunctionType) -> None:
+        """Note what the code of a function loads, with that of functions inside it."""
+        names = dict(function.__globals__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                names[name] = cell.cell_contents
+            except ValueError:  # it has no value yet
+                self.are_all = False
+        codes = [function.__code__]
+        while codes:
+            code = codes.pop()
+            codes += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+            self._look_through_code(code, names)
+
+    def _look_through_code(self, code: types.CodeType, names: Mapping[str, Any]) -> None:
+        value: Any = None
+        module: Any = None
+        for instruction in dis.get_instructions(code):
+            name = instruction.argval
+            if instruction.opname in _LOADS:
+                value = names.get(name)
+            elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                value = _get_attribute(value, name)
+            elif instruction.opname == "IMPORT_NAME":
+                value = module = self._find_module(name, names)
+            elif instruction.opname == "IMPORT_FROM":
+                value = _get_attribute(module, name)
+            else:
+                value = None
+            self.note(value)
+
+    def _find_module(self, name: str, names: Mapping[str, Any]) -> types.ModuleType | None:
+        """Find a module that code imports when it runs, if it is loaded already."""
+        inside = f"{names.get('__package__') or ''}.{name}".strip(".")
+        found = sys.modules.get(name) or sys.modules.get(inside)
+        self.are_all = self.are_all and found is not None
+        return found
+
+
+def _get_attribute(value: Any, name: str) -> Any:
+    """The attribute of a module, class or object as it is stored; None: there is none, or code would have to run for it."""
+    if value is None:
+        return None
+    if isinstance(value, Declared):
+        return inspect.unwrap(value) if name == "function" else None  # type: ignore[arg-type]
+    return inspect.getattr_static(value, name, None)

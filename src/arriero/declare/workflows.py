@@ -2,13 +2,14 @@
 
 import datetime
 import dis
+import functools
 import inspect
 import random
 import time
 import types
 import uuid
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from ..errors import DefinitionError, InvalidInput
@@ -25,6 +26,7 @@ from ..model.policies import (
 )
 from .declared import CallValue, Declared, caller_scope, choose_name, current_run
 from .option_checks import explain_options
+from .signals import MentionedSignals, Signal, find_mentioned_signals
 from .signature import Signature
 from .step_options import DEFAULT_SUPERVISION
 
@@ -118,6 +120,7 @@ class Workflow(Declared, Generic[P, R]):
         convoy_policy: ConvoyPolicy | None = None,
         share: int | None = None,
         undo_on_doubt: UndoOnDoubt = "continue",
+        signals: Sequence[Signal[Any]] = (),
     ) -> None:
         self.name = choose_name(name, function, "a workflow")
         if not inspect.iscoroutinefunction(function):
@@ -140,6 +143,19 @@ class Workflow(Declared, Generic[P, R]):
         self.policy_text = encode_policy(self.policy)
         self._show_as(function)
         self._function = function
+        self._declared_signals = tuple(signals)
+        for one in self._declared_signals:
+            check_type(one, Signal, f"workflow {self.name}: each of signals")
+
+    @functools.cached_property
+    def signals(self) -> MentionedSignals:
+        """The signals that its code waits for: those declared, and those that the code mentions."""
+        found = find_mentioned_signals(
+            self._function
+        )  # not before it is asked for: the code may mention what stands below it
+        return MentionedSignals(
+            {**found.known, **{one.wait_name: one for one in self._declared_signals}}, found.are_all
+        )
 
     @property
     def function(self) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -163,6 +179,7 @@ class WorkflowOptions(TypedDict, total=False):
     convoy_policy: ConvoyPolicy
     share: int
     undo_on_doubt: UndoOnDoubt
+    signals: Sequence[Signal[Any]]
 
 
 class WorkflowDecorator:
@@ -190,6 +207,7 @@ def workflow(
     convoy_policy: ConvoyPolicy | None = None,
     share: int | None = None,
     undo_on_doubt: UndoOnDoubt = "continue",
+    signals: Sequence[Signal[Any]] = (),
 ) -> Any:
     """Declare a workflow: an ``async def`` whose awaits of steps are recorded.
 
@@ -204,6 +222,7 @@ def workflow(
         undo_on_doubt: what the undo does about a step that may have happened and has no compensation. ``continue``: it
             undoes the rest, and the task is held then, naming that step. ``stop``: it undoes nothing before an operator
             has answered that step; for compensations that must not run while a later effect may stand.
+        signals: that its code waits for, beside those that its code mentions. JSON for them is checked when it is sent.
     Raises: DefinitionError.
     """
     limit = None if complete_within is None else seconds(complete_within, "complete_within", at_least=0.001)
@@ -221,6 +240,7 @@ def workflow(
             convoy_policy=convoy_policy,
             share=share,
             undo_on_doubt=undo_on_doubt,
+            signals=signals,
         )
 
     return WorkflowDecorator(declare) if fn is None else declare(fn)

@@ -25,6 +25,7 @@ from ..errors import (
     NotAllowed,
     OutcomeUnknown,
     SequenceUsed,
+    SignalRefused,
     StoreError,
     TaskExists,
     TooManyOpenTasks,
@@ -56,8 +57,8 @@ MEANINGS = {
     ExitCode.DONE: "The command did what was asked.",
     ExitCode.NO: "The answer is no: a check found something, an operator declined, some of many tasks were refused, or a task failed.",
     ExitCode.USAGE: "The options or values are wrong, a file cannot be read or written, or code or a package is missing.",
-    ExitCode.REFUSED: "The rules of the store refuse it: a verb does not fit, another person must approve, another operation has the"
-    " id, or a row cannot be read.",
+    ExitCode.REFUSED: "The rules of the store refuse it: a verb or a signal does not fit, another person must approve,"
+    " another operation has the id, or a row cannot be read.",
     ExitCode.NOT_FOUND: "The task, ledger, convoy, schedule, lease, token or Agent does not exist.",
     ExitCode.STORE: "The store, or the provider of a lease, cannot be used: no file, no server, no rights, a lock, or another schema.",
     ExitCode.TIME_OVER: "The time of an option was over: `arriero ledger wait --timeout`, `arriero lead --wait`.",
@@ -106,6 +107,7 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
         detail: for operators: what was refused, and why.
         code: for programs; stable.
         state, allowed: of a verb that was refused: the task's state, and the verbs that it allows.
+        because: of a signal that was refused: why, for programs; see ``SignalRefused``.
         scope: that the token lacks. limit: bytes that a body may have. incident: names the failure in the server's log.
     """
 
@@ -119,6 +121,7 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     scope: str = ""
     limit: int | None = None
     incident: str = ""
+    because: str = ""
 
 
 PROBLEM_TYPES: dict[str, ProblemType] = {}
@@ -200,6 +203,13 @@ APPROVAL_NEEDED = declare_problem(
     "Another person must ask for the same",
     "Let another person send the same with a token of their own. The approval is kept, nothing else was changed.",
 )
+SIGNAL_REFUSED = declare_problem(
+    "signal-refused",
+    409,
+    "The task does not take the signal",
+    "Read `because`: `inbox_full` passes when the task has taken others; `another_value` asks for another `signal_id`; the others stay."
+    " Nothing was changed.",
+)
 UNREADABLE = declare_problem(
     "unreadable-row",
     409,
@@ -242,6 +252,7 @@ ERRORS = (  # the first that fits
     ErrorMeaning(UnknownName, UNKNOWN_NAME, ExitCode.NOT_FOUND),
     ErrorMeaning(ApprovalNeeded, APPROVAL_NEEDED, ExitCode.REFUSED),
     ErrorMeaning(VerbRefused, VERB_REFUSED, ExitCode.REFUSED),
+    ErrorMeaning(SignalRefused, SIGNAL_REFUSED, ExitCode.REFUSED),
     ErrorMeaning(UnreadableRow, UNREADABLE, ExitCode.REFUSED),
     ErrorMeaning(NotAllowed, INVALID_REQUEST, ExitCode.REFUSED),
     ErrorMeaning(LeaseAccessDenied, INVALID_REQUEST, ExitCode.REFUSED),
@@ -264,4 +275,6 @@ def find_meaning(error: type[ArrieroError]) -> ErrorMeaning:
 
 def list_members(error: ArrieroError) -> dict[str, Any]:
     """List the further members of the document of an error."""
+    if isinstance(error, SignalRefused):
+        return {"state": error.state, "because": error.because}
     return {"state": error.state, "allowed": list(error.allowed)} if isinstance(error, VerbRefused) else {}

@@ -11,6 +11,7 @@ from .replies import replies
 from .schedules import schedules
 from .submissions import submissions
 from .task_changes import stream_changes as stream_changes  # it adds its route to ``tasks``
+from .task_signals import task_signals
 from .task_verbs import task_verbs
 from .tasks import tasks
 from .tokens import tokens
@@ -21,6 +22,7 @@ GROUPS: tuple[RouteGroup, ...] = (
     agent_requests,  # the first that fits is taken: those that are called most stand first
     submissions,
     tasks,
+    task_signals,
     task_verbs,
     replies,
     convoys,
