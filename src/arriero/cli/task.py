@@ -425,6 +425,8 @@ def _format_step_cells(step: ShownStep) -> tuple[str, ...]:
 
 
 def _format_step_name(step: ShownStep) -> str:
+    if step.kind == "timer" and ":" in step.name:
+        return step.label.replace(":", " ", 1)  # a wait: signal approved
     return {"compensation": "undo of ", "timer": "timer "}.get(step.kind, "") + step.label
 
 
@@ -449,7 +451,9 @@ def _describe_step(step: ShownStep) -> str:
         code = f" [{step.failure.code}]" if step.failure.code else ""
         says.append(f"{step.failure.cause}: {step.failure.message}{code}")
     if step.finished_at is None and step.kind == "timer":
-        says.append(f"at {format_time(step.not_before)}")
+        is_wait = ":" in step.name
+        until = f"until {format_time(step.not_before)}" if step.not_before is not None else "without a limit"
+        says.append(f"waits {until}" if is_wait else f"at {format_time(step.not_before)}")
     elif step.state == "pending" and step.attempt > 1:
         says.append(f"next attempt not before {format_time(step.not_before)}")
     elif step.state == "running":

@@ -16,11 +16,13 @@ from ..errors import ApprovalNeeded, InvalidInput, UnknownTask, UnreadableRow, V
 from ..model import STEP_PREFIX, UNDO_PREFIX, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
 from ..model.answers import APPROVAL_NEEDED, Refusal
 from ..model.commands import Operate
+from ..model.signals import is_wait
 from ..model.verb_rules import explain_left_out
 from ..payloads import codec
 from ..runtime.code import Code, OneStep, read_one_step
 from ..store.readable import of_task, refuse_unreadable_task
 from ..store.task_filter import ANY_TASK, TaskFilter
+from ..text.format import format_send_command, format_step
 from .session import Session
 
 if TYPE_CHECKING:  # only who opens a store pays for its operations
@@ -97,9 +99,20 @@ def find_step(loaded: Loaded, name: str) -> StepRow:
     steps = [step for step in loaded.life if step.kind is not StepKind.TIMER]
     found = [step for step in steps if name == _format_name(step)] or [s for s in steps if name == str(s.ordinal)]
     if not found:
+        _refuse_wait(loaded, name)
         names = ", ".join(_format_name(step) for step in steps) or "none yet"
         raise InvalidInput(f"task {loaded.task.task_id!r} has no step {name!r}; it has {names}")
     return found[-1]
+
+
+def _refuse_wait(loaded: Loaded, name: str) -> None:
+    """Refuse the name of a wait in place of a step's, with the command to use instead. Raises InvalidInput."""
+    for wait in filter(is_wait, loaded.life):
+        if name in (str(wait.ordinal), wait.label, wait.name.partition(":")[2]):
+            command = format_send_command(loaded.task.task_id, wait)
+            raise InvalidInput(
+                f"{format_step(wait)} is no step of task {loaded.task.task_id!r}; send what it waits for{command and f': {command}'}"
+            )
 
 
 def _format_name(step: StepRow) -> str:

@@ -17,11 +17,12 @@ from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepK
 from ..model.failures import CapturedTraceback, TaskFailure, choose_public_text, read_step_failure, read_task_failure
 from ..model.instants import as_datetime
 from ..model.progress import PublishedRow
+from ..model.signals import is_wait
 from ..model.tags import read_tags
 from ..payloads.codec import decoder
 from ..runtime.code import Code
 from ..store.readable import Fault, format_faults, legible_task
-from ..text.format import format_location
+from ..text.format import format_awaited, format_location
 from .row_shapes import build_output, to_datetime
 
 if TYPE_CHECKING:
@@ -250,6 +251,11 @@ def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None) -> str:
     if task.turn is Turn.WAITING and loaded.convoy is not None:
         return describe_turn_wait(task, loaded.convoy, ahead)
     for step in loaded.life:
+        if step.state in STEP_OPEN and is_wait(step):
+            at = step.not_before
+            return format_awaited(step) + (
+                "" if at is None else f" until {as_datetime(at).isoformat(timespec='seconds')}"
+            )
         if step.state in STEP_OPEN and step.kind is StepKind.TIMER and step.not_before is not None:
             return f"the time {as_datetime(step.not_before).isoformat(timespec='seconds')}"
         if step.state in STEP_OPEN:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ..events import UNREADABLE_EVENT, Event, HistoryNames, UnreadableEvent, describe_event, read_events_to_show
+from ..events.signal import SignalSetAside
 from ..events.step import CompensationDispatched, StepDispatched
 from ..events.task import OperatorAction, OperatorApproval, TaskTerminal, UndoBegun, read_state_word
 from ..model import HistoryRow, Instant, StepRow, TaskRow, TaskState, Verb, seconds_between
@@ -138,6 +139,7 @@ class TaskPast:
         self.undo_begun_at: Instant | None = None
         self.began: dict[int, Instant] = {}  # when the last attempt of each step began, by its ordinal
         self.rests: list[Idle] = []
+        self.set_aside: list[tuple[int, str]] = []  # numbers of signals whose value the code could not read, and why
         self.unreadable: list[int] = []  # numbers of rows of the history
         self._ended: tuple[Instant, bool] | None = None
         self._paused: Instant | None = None
@@ -159,6 +161,8 @@ class TaskPast:
                 self._end_pause(at)
                 self._end_rest(at)
                 self._ended = (at, read_state_word(state) == TaskState.HELD)
+            case SignalSetAside():
+                self.set_aside.append((event.signal, event.reason))
             case UndoBegun():
                 self.undo_begun_at = at
             case OperatorApproval():

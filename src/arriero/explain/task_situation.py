@@ -59,6 +59,7 @@ class TaskSituation:
         self.limits = limits
         self.pauses = index_pauses(pauses)
         self.life = loaded.life
+        self.signals = loaded.signals
         self.now = now
         self.running = running
         self.past = past

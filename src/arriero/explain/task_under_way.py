@@ -1,5 +1,7 @@
 """Reasons why a task is running: who drives it, the steps that are open, limits, pauses and turns."""
 
+from collections import Counter
+
 from ..core.lease import HELD_FROM, is_on_probation
 from ..core.starts import is_snoozed
 from ..core.supervision import decode_task_policy, find_pivot, read_step_policy
@@ -18,7 +20,16 @@ from ..model import (
 )
 from ..model.failures import read_step_failure
 from ..model.processes import ProcessRow
-from ..text.format import format_count, format_count_with_verb, format_step, format_step_failure
+from ..model.signals import is_wait
+from ..text.escaping import shell_argument
+from ..text.format import (
+    format_awaited,
+    format_count,
+    format_count_with_verb,
+    format_send_command,
+    format_step,
+    format_step_failure,
+)
 from .agents import (
     describe_lack_of_room,
     describe_spent_retry_budget,
@@ -76,7 +87,7 @@ class TaskUnderWay(TaskSituation):
             *self._describe_coming_limit(),
             *self._describe_pivot(),
         ]
-        return [*told, *self._describe_own_turn()]
+        return [*told, *self._describe_own_turn(), *self._describe_inbox()]
 
     def _describe_wait_for_turn(self) -> list[Reason]:
         """Describe the wait for the turn in its convoy; nothing once its turn has come."""
@@ -287,7 +298,37 @@ class TaskUnderWay(TaskSituation):
             return self._describe_timer(step)
         return self._describe_attempt(step) if step.state is StepState.RUNNING else self._describe_request(step)
 
+    def _describe_wait(self, step: StepRow) -> Reason:
+        until = step.not_before
+        command = format_send_command(self.task.task_id, step)
+        how = f"; `{command}` sends it" if command else ""
+        if until is not None and until <= self.now:
+            says = f"the time of {format_step(step)} is over since {self._at(until)}; what was sent before still counts"
+            return Reason("wait_due", says, step.label, since=until)
+        limit = "without a limit" if until is None else f"until {self._at(until)}"
+        return Reason("waits_for_signal", f"it waits for {format_awaited(step)}, {limit}{how}", step.label, until=until)
+
+    def _describe_inbox(self) -> list[Reason]:
+        """Describe the signals that no wait has taken, and those that were set aside."""
+        show = f"`arriero task signals {shell_argument(self.task.task_id)}` shows them"
+        found = []
+        if self.task.inbox:
+            counts = Counter(signal.name.replace(":", " ", 1) for signal in self.signals)
+            names = join_names(f"{name} ({count:,})" for name, count in sorted(counts.items())[:STEPS_TOLD_MAX])
+            says = f"{format_count_with_verb(self.task.inbox, 'signal')} kept until its code waits for what it got: {names}; {show}"
+            found.append(Reason("inbox", says))
+        if aside := self.past.set_aside:
+            number, why = aside[-1]
+            says = (
+                f"{format_count_with_verb(len(aside), 'signal')} set aside, since the code cannot read the value; the last is number"
+                f" {number}: {why}; send a value that fits under another signal_id; {show}"
+            )
+            found.append(Reason("set_aside_signals", says))
+        return found
+
     def _describe_timer(self, step: StepRow) -> Reason:
+        if is_wait(step):
+            return self._describe_wait(step)
         at = step.not_before or self.now
         if at > self.now:
             says = (

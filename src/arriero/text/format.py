@@ -7,6 +7,8 @@ import msgspec
 from ..model import MICROSECONDS, Instant, StepKind, StepRow, seconds_between
 from ..model.failures import CapturedError, CapturedTraceback, Frame, StepFailure
 from ..model.instants import as_datetime
+from ..model.signals import is_wait, split_wait_name
+from .escaping import shell_argument
 
 _RELATIONS = {
     "raised": "{error}",
@@ -163,9 +165,22 @@ def is_process_name(name: str) -> bool:
 
 
 def format_step(step: StepRow) -> str:
-    """Format a step, compensation or timer: ``step charge``, ``the undo of charge``."""
+    """Format a step, compensation, timer or wait: ``step charge``, ``the undo of charge``, ``the wait for signal approved``."""
+    if is_wait(step):
+        return f"the wait for {format_awaited(step)}"
     prefix = {StepKind.STEP: "step", StepKind.COMPENSATION: "the undo of", StepKind.TIMER: "timer"}[step.kind]
     return f"{prefix} {step.label}"
+
+
+def format_awaited(wait: StepRow) -> str:
+    """Format what a wait is for: ``signal approved``; the second one of the name: ``signal approved[#2]``."""
+    return wait.label.replace(":", " ", 1)
+
+
+def format_send_command(task_id: str, wait: StepRow) -> str:
+    """Format the command that sends what a wait is for; empty: no command of the terminal does."""
+    kind, name = split_wait_name(wait.name) or ("", "")
+    return f"arriero task send {shell_argument(task_id)} {shell_argument(name)} JSON" if kind == "signal" else ""
 
 
 def format_failure(failure: StepFailure) -> str:
