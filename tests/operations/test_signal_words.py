@@ -67,7 +67,7 @@ async def test_operators_read_what_a_task_waits_for_and_the_command_that_sends_i
         url, "task", "answer", "order-1", "approved", "--did-not-happen", "--by", "ana", "--reason", "asked"
     )
     assert refused.exit_code == 2
-    assert "send what it waits for: arriero task send order-1 approved JSON" in refused.stderr
+    assert "send it instead: arriero task send order-1 approved JSON" in refused.stderr
     listed = (await call(url, "task", "signals", "order-1", "--json")).stdout.splitlines()
     assert [json.loads(line)["state"] for line in listed] == ["waiting", "set_aside"]
 

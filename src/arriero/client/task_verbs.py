@@ -111,7 +111,7 @@ def _refuse_wait(loaded: Loaded, name: str) -> None:
         if name in (str(wait.ordinal), wait.label, wait.name.partition(":")[2]):
             command = format_send_command(loaded.task.task_id, wait)
             raise InvalidInput(
-                f"{format_step(wait)} is no step of task {loaded.task.task_id!r}; send what it waits for{command and f': {command}'}"
+                f"{format_step(wait)} of task {loaded.task.task_id!r} cannot be answered; send it instead{command and f': {command}'}"
             )
 
 
