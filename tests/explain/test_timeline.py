@@ -193,6 +193,16 @@ EVENTS: dict[str, tuple[Event, str]] = {
     ),
     "convoy.moved": ({"convoy": 5077, "number": 5078, "rank": 2}, "it comes before all others that wait in its convoy"),
     "undo.planned": ({"steps": [3]}, "the undo is planned: charge"),
+    "signal.sent": (
+        {"number": 1, "name": "signal:approved", "signal_id": "desk-1", "value": NOISE, "by": "ana"},
+        "ana sends signal signal:approved (number 1, id desk-1)",
+    ),
+    "signal.taken": ({"step": 4, "number": 2, "signal": 1}, "takes signal number 1"),
+    "signal.set_aside": (
+        {"signal": 1, "reason": "not a number"},
+        "set aside, since its value does not fit: not a number",
+    ),
+    "signal.answered": ({"step": 4, "signal": 1, "reply": NOISE}, "its code replies to request number 1"),
 }
 
 
