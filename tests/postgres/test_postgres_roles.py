@@ -388,7 +388,15 @@ def test_nobody_else_gets_anything(place: Place) -> None:
     functions = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'arriero'::regnamespace"
     assert place.ask("read", f"{functions} AND has_function_privilege('public', oid, 'EXECUTE')") == [(0,)]
     doors = place.ask("read", f"{functions.replace('count(*)', 'proname')} AND prosecdef ORDER BY proname")
-    assert doors == [("keep_task",), ("submit",), ("submit",)]
+    assert doors == [
+        ("index_tags",),
+        ("keep_signal",),
+        ("keep_task",),
+        ("signal",),
+        ("signal",),
+        ("submit",),
+        ("submit",),
+    ]
     unsafe = (
         f"{functions} AND prosecdef AND NOT coalesce(proconfig, '{{}}') @> '{{\"search_path=pg_catalog, pg_temp\"}}'"
     )

@@ -234,7 +234,7 @@ def is_of_store(name: str) -> bool:
 
 
 def is_of_users(name: str) -> bool:
-    return name in ("keep_task", "check_term", "find_schema") or name.startswith("idempotency")
+    return name in ("keep_task", "keep_signal", "check_term", "find_schema") or name.startswith("idempotency")
 
 
 clerk = Agent("clerk")

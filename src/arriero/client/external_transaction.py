@@ -1,4 +1,4 @@
-"""Submits a task inside the caller's own transaction, so that both commit or neither does."""
+"""Submits a task, or sends a signal, inside the caller's own transaction, so that both commit or neither does."""
 
 import asyncio
 import time
@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InvalidInput
-from ..model.answers import Refusal, Submitted
-from ..model.commands import Submit
+from ..model.answers import Refusal, SignalPlaced, Submitted
+from ..model.commands import SendSignal, Submit
 from ..store.contract import Busy
 
 if TYPE_CHECKING:
@@ -47,10 +47,30 @@ def submit_joined(
     Raises: InvalidInput - the connection or its transaction is not fit; TransactionConflict - another transaction came
     first; StoreError.
     """
-    join = getattr(store, "submit_joined", None)
+    answer: Submitted | Refusal | Awaitable[Submitted | Refusal]
+    answer = _join(store, "submit", (command,), connection, on_loop=on_loop)
+    return answer
+
+
+def send_joined(
+    store: "StateStore", task_id: str, command: SendSignal, connection: Any, *, on_loop: bool
+) -> SignalPlaced | Refusal | Awaitable[SignalPlaced | Refusal]:
+    """Keep a signal with the caller's connection, in the transaction it has open; else as ``submit_joined``.
+
+    Args:
+        task_id: ``command`` has no number of the task, which may be new in the same transaction.
+    """
+    answer: SignalPlaced | Refusal | Awaitable[SignalPlaced | Refusal]
+    answer = _join(store, "send", (task_id, command), connection, on_loop=on_loop)
+    return answer
+
+
+def _join(store: "StateStore", what: str, given: tuple[Any, ...], connection: Any, *, on_loop: bool) -> Any:
+    """Let the store do ``what`` in the caller's transaction."""
+    join = getattr(store, f"{what}_joined", None)
     if join is None:
         raise InvalidInput(
-            f"submit(connection=): the store {store.url} has no transactions of yours to join; use sqlite:///PATH or"
+            f"{what}(connection=): the store {store.url} has no transactions of yours to join; use sqlite:///PATH or"
             " postgresql://HOST/DATABASE"
         )
     import sqlite3  # only who joins a transaction pays for loading it
@@ -58,17 +78,15 @@ def submit_joined(
     is_file = store.url.startswith("sqlite:")
     if is_file and not isinstance(connection, sqlite3.Connection):
         raise InvalidInput(
-            f"submit(connection=) takes a sqlite3.Connection for the store {store.url}, not {connection!r};"
+            f"{what}(connection=) takes a sqlite3.Connection for the store {store.url}, not {connection!r};"
             " see arriero.connect"
         )
     if is_file and on_loop:
         from ..store.sqlite.store import SqliteStore
 
         assert isinstance(store, SqliteStore)
-        on_file = store
-        return ask_patiently(connection, store.path, lambda: on_file.submit_joined(command, connection, at_once=True))
-    answer: Submitted | Refusal | Awaitable[Submitted | Refusal] = join(command, connection)
-    return answer
+        return ask_patiently(connection, store.path, lambda: join(*given, connection, at_once=True))
+    return join(*given, connection)
 
 
 async def ask_patiently(connection: "sqlite3.Connection", path: str, ask: Callable[[], T]) -> T:

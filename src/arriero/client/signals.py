@@ -9,7 +9,7 @@ import msgspec
 from ..declare.signals import Request, RequestValue, Signal, SignalValue, check_value
 from ..errors import InvalidInput, RequestRefused, SignalRefused, UnknownTask
 from ..model import StepRow, TaskState
-from ..model.answers import Refusal, SignalKept
+from ..model.answers import Refusal, SignalKept, SignalPlaced
 from ..model.commands import SendSignal
 from ..model.signals import address_wait, read_reply
 from ..payloads import codec
@@ -86,6 +86,15 @@ def build_send(
         wait=None if wait is None else wait.ordinal,
         wants_reply=wants_reply,
     )
+
+
+def accept_joined(task_id: str, command: SendSignal, answer: SignalPlaced | Refusal) -> SignalReceipt:
+    """The receipt of a signal in the caller's transaction. Raises: SignalRefused, UnknownTask."""
+    if isinstance(answer, SignalPlaced):
+        return SignalReceipt(command.signal_id, answer.number, answer.created)
+    if answer.verdict == "unknown":
+        raise UnknownTask(f"there is no task {task_id!r}")
+    raise build_refusal(task_id, command, answer)
 
 
 async def send(session: Session, task_id: str, command: SendSignal) -> SignalReceipt:

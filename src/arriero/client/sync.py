@@ -14,17 +14,18 @@ from ..core.alerts import Alert
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
 from ..leases import DistributedMutex, Leadership, Lease, LeaseView
-from ..model.answers import Refusal, Submitted
+from ..model.answers import Refusal, SignalPlaced, Submitted
 from ..model.policies import Duration, check_seconds
 from .agents import AgentHandle
 from .alerts import check_alert_state, list_alerts
 from .background import BackgroundReading, BackgroundSession
 from .client import Client, run_configured
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
-from .external_transaction import submit_joined
+from .external_transaction import send_joined, submit_joined
 from .ledger_handle import LedgerHandle
 from .replies import Status
 from .schedules import Schedules
+from .signals import SignalReceipt, accept_joined, build_send, check_sent
 from .submission import SubmitOptions, accept, build_submission
 from .task import Task
 from .task_view import TaskView
@@ -98,6 +99,30 @@ def _build_submitting_method(
     return _mirror(method, forward, doc, SyncTask[R])  # type: ignore[no-any-return]
 
 
+def _build_sending_method(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, SignalReceipt]],
+) -> Callable[Concatenate[Any, P], SignalReceipt]:
+    """Build the method that sends a signal; with ``connection`` as above."""
+
+    def forward(
+        self: "_Mirror", /, value: Any, *, signal_id: str | None = None, by: str = "", connection: Any = None
+    ) -> SignalReceipt:
+        background = self._background
+        if connection is None:
+            receipt: SignalReceipt = background.call(self._to.send, value, signal_id=signal_id, by=by)
+            return receipt
+        store, session, sent = background.open(), background.session, check_sent(value)
+        command = build_send(session, 0, sent.signal.wait_name, sent.value, signal_id, by)
+        joined = send_joined(store, self._to.id, command, connection, on_loop=False)
+        if isinstance(joined, Coroutine):
+            joined.close()
+            raise InvalidInput("send(connection=): this is an async connection; await Task.send with it")
+        assert isinstance(joined, SignalPlaced | Refusal)
+        return accept_joined(self._to.id, command, joined)
+
+    return _mirror(method, forward, None)  # type: ignore[no-any-return]
+
+
 class _Mirror:
     """A handle of the async front, and the background in which its methods are awaited."""
 
@@ -146,7 +171,7 @@ class SyncTask(_Mirror, Generic[R_co]):
     pause = _build_waiting_method(Task.pause)
     resume = _build_waiting_method(Task.resume)
     snooze = _build_waiting_method(Task.snooze)
-    send = _build_waiting_method(Task.send)
+    send = _build_sending_method(Task.send)
     change_tags = _build_waiting_method(Task.change_tags)
     request = _build_waiting_method(Task.request)
 

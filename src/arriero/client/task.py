@@ -1,5 +1,6 @@
 """The handle of one task: its result, how it stands, and what an operator may do to it."""
 
+import inspect
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -15,8 +16,9 @@ from ..runtime.code import Code
 from ..store.contract import Ended
 from ..text.format import format_location
 from . import task_verbs
+from .external_transaction import send_joined
 from .session import Session
-from .signals import SignalReceipt, build_send, check_request, check_sent, request, send
+from .signals import SignalReceipt, accept_joined, build_send, check_request, check_sent, request, send
 from .task_verbs import load_task, load_task_to_act, operate_task
 from .task_view import TaskView
 
@@ -105,17 +107,25 @@ class Task(Generic[R_co]):
         loaded = await load_task(self._session, self.id)
         return await self._session.views.view(loaded, self._code)
 
-    async def send(self, value: SignalValue[Any], *, signal_id: str | None = None, by: str = "") -> SignalReceipt:
+    async def send(
+        self, value: SignalValue[Any], *, signal_id: str | None = None, by: str = "", connection: Any = None
+    ) -> SignalReceipt:
         """Send a signal: ``await task.send(approved(Approval(...)))``. It is kept, durably, when the call returns.
 
         Args:
             value: a signal with its value.
             signal_id: sent again under the same id it changes nothing; None: a new one.
             by: who sends it, for the history; empty: a program.
+            connection: with a transaction open on the store's database, as for ``submit``: the signal is part of it. The task
+                may be new in the same transaction.
         Raises: SignalRefused - the task has ended or is undone, or has no room for it; InvalidInput; UnknownTask;
             StoreError - nobody knows whether it was kept: send it again under the same ``signal_id``.
         """
         sent = check_sent(value)
+        if connection is not None:
+            command = build_send(self._session, 0, sent.signal.wait_name, sent.value, signal_id, by)
+            joined = send_joined(self._session.store, self.id, command, connection, on_loop=True)
+            return accept_joined(self.id, command, await joined if inspect.isawaitable(joined) else joined)
         number = await self._find_number()
         command = build_send(self._session, number, sent.signal.wait_name, sent.value, signal_id, by)
         return await send(self._session, self.id, command)

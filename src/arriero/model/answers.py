@@ -123,6 +123,13 @@ class BreakerApplied(msgspec.Struct, frozen=True, gc=False):
     breaker: BreakerRow
 
 
+class SignalPlaced(msgspec.Struct, frozen=True, gc=False):
+    """The place of a signal that was sent in the caller's transaction; ``created``: as in ``SignalKept``."""
+
+    number: int
+    created: bool
+
+
 class SignalKept(msgspec.Struct, frozen=True, gc=False):
     """The signal stands there under its ``signal_id``; ``created`` is False when it stood there before.
 

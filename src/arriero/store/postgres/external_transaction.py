@@ -22,8 +22,8 @@ from ...core.placement import refuse_place
 from ...core.workflow_pauses import build_refusal
 from ...errors import InvalidInput, TransactionConflict
 from ...model import Instant, TailRow
-from ...model.answers import Refusal, Submitted
-from ...model.commands import Submit
+from ...model.answers import Refusal, SignalPlaced, Submitted
+from ...model.commands import SendSignal, Submit
 from ...model.leases import LeaseTerm
 from ...model.workflow_pauses import WorkflowPauseRow
 from ..connection_kinds import list_kinds
@@ -33,7 +33,7 @@ Driver = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 FAILED_BEFORE = "25P02"
 WAS_FAILED = "its transaction has failed before; roll it back and run it again"
-SUBMIT, GUARDED = "submit(connection=)", "guarded(connection)"  # what the caller called
+SUBMIT, SEND, GUARDED = "submit(connection=)", "send(connection=)", "guarded(connection)"  # what the caller called
 _KINDS = "a psycopg connection, a SQLAlchemy session or connection, or Django's connection"
 _DIALECTS = (("postgresql", "psycopg"), ("postgresql", "psycopg_async"))
 
@@ -59,6 +59,24 @@ def submit_joined(
     and run again; StoreError.
     """
     return _Submission(command, statement, given, shown, store_id).run(connection)
+
+
+def send_joined(
+    task_id: str,
+    command: SendSignal,
+    connection: object,
+    statement: str,
+    given: Instant | None,
+    shown: str,
+    store_id: str = "",
+) -> Awaitable[SignalPlaced | Refusal] | SignalPlaced | Refusal:
+    """Keep a signal by the caller's connection; the arguments, and what it raises, are as for ``submit_joined``.
+
+    Args:
+        task_id: of the task; ``command`` has no number, since the task may be new in the same transaction.
+        statement: ``keep_signal``.
+    """
+    return _Sending(task_id, command, statement, given, shown, store_id).run(connection)
 
 
 def check_term(
@@ -184,6 +202,29 @@ class _TermCheck(_CallersStatement[LeaseTerm | None]):
         return f"the lease {self._lease.name!r}"
 
 
+class _Sending(_CallersStatement[SignalPlaced | Refusal]):
+    """A signal to a task."""
+
+    def __init__(
+        self, task_id: str, command: SendSignal, statement: str, given: Instant | None, shown: str, store_id: str
+    ) -> None:
+        sending = json.dumps({**msgspec.structs.asdict(command), "task_id": task_id, "given": given})  # in ASCII
+        super().__init__(SEND, statement, {"store_id": store_id or None, "sending": sending}, shown)
+        self._task_id = task_id
+
+    def _answer(self, row: tuple[Any, ...] | None, driver: Driver) -> SignalPlaced | Refusal:
+        assert row is not None
+        number, verdict, detail, state = row
+        if verdict == "store":
+            raise _build_other_store(SEND, driver, self._shown)
+        if verdict in ("kept", "same"):
+            return SignalPlaced(int(number), verdict == "kept")
+        return Refusal(verdict, bytes.fromhex(detail or "").decode(), state or "")
+
+    def _describe_lock(self) -> str:
+        return f"the task {self._task_id!r}"
+
+
 class _Submission(_CallersStatement[Submitted | Refusal]):
     """A new task."""
 
@@ -196,10 +237,7 @@ class _Submission(_CallersStatement[Submitted | Refusal]):
         assert row is not None
         task_no, verdict, known_id, tail = row
         if verdict == "store":
-            raise InvalidInput(
-                f"submit(connection=): it is open on the database {driver.info.dbname!r} of {driver.info.host}, which has"
-                f" another store than {self._shown}; connect to the store's own database"
-            )
+            raise _build_other_store(SUBMIT, driver, self._shown)
         assert task_no is not None
         command = self._command
         if verdict in ("created", "same"):
@@ -222,6 +260,14 @@ class _Submission(_CallersStatement[Submitted | Refusal]):
     def _describe_lock(self) -> str:
         convoy = "" if self._command.convoy is None else f" or its convoy {self._command.convoy!r}"
         return f"the task {self._command.task_id!r}{convoy}"
+
+
+def _build_other_store(asked: str, driver: Driver, shown: str) -> InvalidInput:
+    """Build the error of a connection to a database that has another store."""
+    return InvalidInput(
+        f"{asked}: it is open on the database {driver.info.dbname!r} of {driver.info.host}, which has"
+        f" another store than {shown}; connect to the store's own database"
+    )
 
 
 def _speak_plainly(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:

@@ -625,14 +625,208 @@ CREATE OR REPLACE FUNCTION {schema}.submit(
                            end_of_sequence, app, tags)
 $$;
 
--- The two doors of submitters work with their owner's rights, so that a role may submit without any right on the tables; their
+-- keep_signal: a signal to a task, in the transaction of whoever calls. It does what core.signals.send_signal does; a test compares.
+-- wanted_store: as for keep_task. sending: task_id, name (of the waits that may take it), signal_id, value (JSON text), sent_by,
+-- actor, app, and given (the clock of a test, else null).
+-- verdict: kept; same: it was there under its signal_id; unknown: there is no such task; store: another one; else why it is
+-- refused, with detail and the state of the task.
+CREATE OR REPLACE FUNCTION {schema}.keep_signal(
+    wanted_store text, sending json, OUT number integer, OUT verdict text, OUT detail text, OUT task_state text)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    asked record;
+    judged record;
+    task {schema}.task;
+    known {schema}.signal;
+    box record;
+    at bigint;
+    due bigint;
+    wakes boolean;
+    events text;
+    may_wait_for_ever CONSTANT boolean := current_setting('lock_timeout') = '0';
+    control CONSTANT text := '[\u0001-\u001f\u007f-\u009f]';
+    value_bytes_max CONSTANT integer := 100000;
+    inbox_max CONSTANT integer := 1000;
+    inbox_bytes_max CONSTANT integer := 4000000;
+    signals_max CONSTANT integer := 100000;
+BEGIN
+    IF wanted_store IS NOT NULL
+       AND wanted_store IS DISTINCT FROM (SELECT m.value FROM {schema}.meta AS m WHERE m.name = 'store_id') THEN
+        verdict := 'store';
+        RETURN;
+    END IF;
+    -- Raised, never lowered: as in keep_task.
+    PERFORM set_config('synchronous_commit', 'on', true)
+      WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write');
+    PERFORM set_config('client_min_messages', 'warning', true) WHERE current_setting('client_min_messages') = 'error';
+    IF may_wait_for_ever THEN
+        PERFORM set_config('lock_timeout', '10s', true);
+    END IF;
+    SELECT * INTO asked FROM json_to_record(sending) AS fields(
+        task_id text, name text, signal_id text, value text, sent_by text, actor text, app text, given bigint);
+    IF coalesce(length(asked.name), 0) NOT BETWEEN 1 AND 300 OR asked.name ~ control
+       OR coalesce(length(asked.signal_id), 0) NOT BETWEEN 1 AND 255 OR asked.signal_id ~ control
+       OR coalesce(length(asked.sent_by), 999) > 255 OR asked.sent_by ~ control THEN
+        RAISE EXCEPTION 'name and signal_id have 1 to 255 characters without control characters, sent_by at most 255'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'use shorter texts, such as the key of your own row';
+    END IF;
+    -- Who may only submit sends signals alone: answers and callbacks have doors of their own.
+    IF NOT has_table_privilege(session_user, '{schema}.task', 'INSERT') THEN
+        IF asked.given IS NOT NULL THEN
+            RAISE EXCEPTION 'given is for tests' USING ERRCODE = 'insufficient_privilege', HINT = 'leave it out';
+        ELSIF asked.name NOT LIKE 'signal:_%' OR strpos(asked.name, '#') > 0 THEN
+            RAISE EXCEPTION '% is not the name of a signal', quote_literal(asked.name)
+                USING ERRCODE = 'insufficient_privilege', HINT = 'only signals are sent by SQL';
+        END IF;
+        asked.actor := 'sql';
+        SELECT * INTO judged FROM {schema}.judged_body(asked.value, false);
+        IF judged.refusal IS NOT NULL OR judged.body IS NULL THEN
+            RAISE EXCEPTION '%', coalesce(regexp_replace(judged.refusal, '^arguments', 'value'), 'value is null')
+                USING ERRCODE = 'invalid_parameter_value', HINT = coalesce(judged.hint, 'send a JSON text');
+        END IF;
+        asked.value := judged.body;
+    END IF;
+    IF coalesce(octet_length(asked.value), value_bytes_max + 1) > value_bytes_max THEN
+        RAISE EXCEPTION 'signal % has a value of % bytes; at most 100,000 are sent',
+            split_part(asked.name, ':', 2), coalesce(to_char(octet_length(asked.value), 'FM999,999,999'), 'no')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'keep it elsewhere and send its address';
+    END IF;
+    SELECT t.* INTO task FROM {schema}.task AS t WHERE t.task_id = asked.task_id FOR NO KEY UPDATE;
+    IF NOT FOUND OR {schema}.is_kept(task.ledger_no) THEN
+        verdict := 'unknown';
+    ELSIF task.state NOT IN ('pending', 'processing', 'held', 'processed', 'compensating', 'compensated') THEN
+        RAISE EXCEPTION 'task % is in a state that cannot be read: %', quote_literal(asked.task_id), task.state
+            USING ERRCODE = 'data_exception', HINT = 'an alert reports it; mend its row first';
+    ELSE
+        task_state := task.state;
+        at := {schema}.now_at(asked.given); -- once it is locked: its last commit is not later
+        SELECT s.* INTO known FROM {schema}.signal AS s WHERE s.task_no = task.task_no AND s.signal_id = asked.signal_id;
+        SELECT coalesce(max(s.number), 0) AS last_number, count(*) FILTER (WHERE s.step IS NULL) AS waiting,
+               coalesce(sum(octet_length(s.value)) FILTER (WHERE s.step IS NULL), 0) AS size
+          INTO box FROM {schema}.signal AS s WHERE s.task_no = task.task_no;
+        IF known.number IS NOT NULL AND known.name = asked.name AND known.value = asked.value THEN
+            verdict := 'same';
+            number := known.number;
+        ELSIF known.number IS NOT NULL THEN
+            verdict := 'another_value';
+            detail := 'another signal has the id ' || quote_literal(asked.signal_id) || '; give each its own signal_id';
+        ELSIF {schema}.is_another_app(coalesce(asked.app, ''), task.app) THEN
+            verdict := 'another_app';
+            detail := 'the task is of App ' || quote_literal(task.app) || ', this is App ' || quote_literal(asked.app);
+        ELSIF task.state IN ('compensating', 'compensated') THEN
+            verdict := 'undone';
+            detail := 'the task is ' || task.state || ': its code receives nothing any longer';
+        ELSIF task.state = 'processed' THEN
+            verdict := 'ended';
+            detail := 'the task has ended: its code receives nothing any longer';
+        ELSIF box.waiting >= inbox_max OR box.size + octet_length(asked.value) > inbox_bytes_max THEN
+            verdict := 'inbox_full';
+            detail := to_char(box.waiting, 'FM999,999,999') || ' signal' || CASE WHEN box.waiting = 1 THEN '' ELSE 's' END
+                || ' with ' || to_char(box.size, 'FM999,999,999') || ' bytes wait to be taken; at most 1,000 with 4,000,000 bytes may';
+        ELSIF box.last_number >= signals_max THEN
+            verdict := 'too_many';
+            detail := 'the task has had 100,000 signals, which is the limit';
+        END IF;
+    END IF;
+    IF verdict IS NULL THEN
+        verdict := 'kept';
+        number := box.last_number + 1;
+        -- As core.signals.send_signal and Writer.wake_task: who holds the task may be about to open a wait.
+        wakes := task.state IN ('pending', 'processing') AND (task.locked_by IS NOT NULL OR EXISTS (
+            SELECT FROM {schema}.step AS s
+             WHERE s.step_no >= task.task_no << 20 AND s.step_no < (task.task_no + 1) << 20
+               AND s.state IN ('pending', 'running') AND asked.name IN (s.name, s.name || s.key)
+               AND (s.not_before IS NULL OR at < s.not_before)));
+        due := task.not_before;
+        IF wakes AND task.locked_by IS NULL THEN
+            due := least(coalesce(due, at), at);
+        END IF;
+        IF task.turn = 'waiting' THEN
+            due := NULL;
+        ELSIF due IS NOT NULL AND task.snoozed_until IS NOT NULL THEN
+            due := greatest(due, task.snoozed_until);
+        END IF;
+        events := '[{"type":"signal.sent","number":' || number || ',"name":' || to_json(asked.name) || ',"signal_id":'
+            || to_json(asked.signal_id) || ',"value":"' || encode(sha256(convert_to(asked.value, 'UTF8')), 'hex') || '"'
+            || CASE WHEN asked.sent_by = '' THEN '' ELSE ',"by":' || to_json(asked.sent_by) END || '}]';
+        INSERT INTO {schema}.signal (task_no, number, name, signal_id, value, sent_by, sent_at, wants_reply)
+        VALUES (task.task_no, number, asked.name, asked.signal_id, asked.value, asked.sent_by, at, false);
+        task.head := encode(sha256(convert_to(
+            task.head || '|' || task.task_no || '|' || task.link + 1 || '|' || at || '|' || asked.actor || '|' || events,
+            'UTF8')), 'hex');
+        INSERT INTO {schema}.history (task_no, link, at, actor, events, hash)
+        VALUES (task.task_no, task.link + 1, at, asked.actor, events, task.head);
+        UPDATE {schema}.task AS t
+           SET inbox = t.inbox + 1, revision = t.revision + 1, link = t.link + 1, head = task.head, not_before = due,
+               unseen_since = CASE WHEN wakes THEN coalesce(t.unseen_since, at) ELSE t.unseen_since END
+         WHERE t.task_no = task.task_no;
+        PERFORM pg_notify('{channel}', '');
+    END IF;
+    IF may_wait_for_ever THEN
+        PERFORM set_config('lock_timeout', '0', true);
+    END IF;
+END
+$$;
+
+-- signal: send a signal to a task from any language, in the caller's transaction. Answers its number in the task.
+--   SELECT {schema}.signal(task_id => '1001', name => 'approved', value => '{"by": "ana"}', signal_id => 'approval-7');
+-- value: JSON text; the code of the task checks its type, and sets aside what it cannot read. signal_id: sent again under it,
+-- the signal changes nothing; null: a new one. sent_by: who sends it, for the history. app: whose task it must be; null: any.
+CREATE OR REPLACE FUNCTION {schema}.signal(
+    task_id text, name text, value text, signal_id text DEFAULT NULL, sent_by text DEFAULT NULL, app text DEFAULT NULL
+) RETURNS integer LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    judged record;
+    kept record;
+    control CONSTANT text := '[\u0001-\u001f\u007f-\u009f]';
+    refusal CONSTANT text := 'invalid_parameter_value';
+BEGIN
+    SELECT * INTO judged FROM {schema}.judged_body(value, false);
+    IF judged.refusal IS NOT NULL OR judged.body IS NULL THEN
+        RAISE EXCEPTION '%', coalesce(regexp_replace(judged.refusal, '^arguments', 'value'), 'value is null')
+            USING ERRCODE = refusal, HINT = coalesce(judged.hint, 'send a JSON text, as in {"by": "ana"}');
+    ELSIF coalesce(length(name), 0) NOT BETWEEN 1 AND 255 OR name ~ control OR strpos(name, '#') > 0 THEN
+        RAISE EXCEPTION 'name % is not 1 to 255 characters without control characters and without #', quote_nullable(name)
+            USING ERRCODE = refusal, HINT = 'use the name that the code gives its Signal';
+    ELSIF length(signal_id) NOT BETWEEN 1 AND 255 OR signal_id ~ control THEN
+        RAISE EXCEPTION 'signal_id % is not 1 to 255 characters without control characters', quote_literal(signal_id)
+            USING ERRCODE = refusal, HINT = 'use a shorter text, such as the key of your own row';
+    ELSIF length(sent_by) > 255 OR sent_by ~ control THEN
+        RAISE EXCEPTION 'sent_by % is not up to 255 characters without control characters', quote_literal(sent_by)
+            USING ERRCODE = refusal, HINT = 'use a shorter name';
+    END IF;
+    SELECT * INTO kept FROM {schema}.keep_signal(NULL, json_build_object(
+        'task_id', task_id, 'name', 'signal:' || name, 'signal_id', coalesce(signal_id, gen_random_uuid()::text),
+        'value', judged.body, 'sent_by', coalesce(sent_by, ''), 'actor', 'sql', 'app', coalesce(app, '')));
+    IF kept.verdict = 'unknown' THEN
+        RAISE EXCEPTION 'there is no task %', quote_nullable(task_id)
+            USING ERRCODE = 'no_data_found', HINT = 'look at the id; its submission may not be committed yet';
+    ELSIF kept.verdict NOT IN ('kept', 'same') THEN
+        RAISE EXCEPTION 'signal % to task % is refused: %', name, quote_literal(task_id), kept.detail
+            USING ERRCODE = refusal, HINT = 'look at the task: arriero explain ' || task_id;
+    END IF;
+    RETURN kept.number;
+END
+$$;
+
+-- signal: the same for a value that is jsonb already.
+CREATE OR REPLACE FUNCTION {schema}.signal(
+    task_id text, name text, value jsonb, signal_id text DEFAULT NULL, sent_by text DEFAULT NULL, app text DEFAULT NULL
+) RETURNS integer LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT {schema}.signal(task_id, name, value::text, signal_id, sent_by, app)
+$$;
+
+-- The doors of submitters work with their owner's rights, so that a role may submit without any right on the tables; their
 -- search_path is fixed above. No function is everybody's, and who could write the tables keeps them all.
 DO $rights$
 DECLARE
     one record;
 BEGIN
-    FOR one IN SELECT p.oid::regprocedure AS called, p.proname IN ('submit', 'keep_task') AS is_door,
-                      p.proname IN ('submit', 'keep_task', 'judged_body', 'judged_tags', 'number_in_python', 'is_same_body') AS reads_texts
+    FOR one IN SELECT p.oid::regprocedure AS called, p.proname IN ('submit', 'keep_task', 'signal', 'keep_signal') AS is_door,
+                      p.proname IN ('submit', 'keep_task', 'signal', 'keep_signal', 'judged_body', 'judged_tags', 'number_in_python',
+                                    'is_same_body') AS reads_texts
                  FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = '{schema}'::regnamespace
     LOOP
         IF one.is_door THEN
@@ -653,7 +847,7 @@ BEGIN
     FOR one IN SELECT p.oid::regprocedure AS called, may.submit AS role
                  FROM pg_catalog.pg_proc AS p,
                       string_to_table(current_setting('arriero.submitters', true), E'\n') AS may(submit)
-                WHERE p.pronamespace = '{schema}'::regnamespace AND p.proname = 'submit' AND may.submit <> ''
+                WHERE p.pronamespace = '{schema}'::regnamespace AND p.proname IN ('submit', 'signal', 'keep_signal') AND may.submit <> ''
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', one.called, one.role);
     END LOOP;

@@ -85,6 +85,11 @@ STATEMENTS: Mapping[str, tuple[str, ...]] = {
             f"GRANT EXECUTE ON FUNCTION {{schema}}.submit(text, {of}, {_SUBMIT_OPTIONS}) TO {{role}};"
             for of in ("text", "jsonb")
         ),
+        "GRANT EXECUTE ON FUNCTION {schema}.keep_signal TO {role};",
+        *(
+            f"GRANT EXECUTE ON FUNCTION {{schema}}.signal(text, text, {of}, text, text, text) TO {{role}};"
+            for of in ("text", "jsonb")
+        ),
     ),
     "read": (
         "GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};",

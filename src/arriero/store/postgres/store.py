@@ -9,8 +9,8 @@ from typing import TypeVar
 from ...core.purging import build_tasks_purged
 from ...errors import ArrieroError, InvalidInput, StoreError, UnreadableRow
 from ...model import LedgerRow, TaskRow
-from ...model.answers import Answer, Refusal, Submitted
-from ...model.commands import AnyCommand, Submit
+from ...model.answers import Answer, Refusal, SignalPlaced, Submitted
+from ...model.commands import AnyCommand, SendSignal, Submit
 from ...model.leases import LeaseHolder, LeaseTerm
 from ...model.schedules import ScheduleApplied, ScheduleCommand
 from ..contract import SUPERVISOR_LEASE, Busy, Purge, Purged, Unanswered, Unwritten
@@ -247,6 +247,15 @@ class PostgresStore(PostgresLanes):
             self.url,
             self.store_id,
         )
+
+    def send_joined(
+        self, task_id: str, command: SendSignal, connection: object
+    ) -> Awaitable[SignalPlaced | Refusal] | SignalPlaced | Refusal:
+        """Keep a signal in the transaction that the caller has open. ``command`` without the number of the task."""
+        from .external_transaction import send_joined
+
+        statement, given = self._statements("keep_signal"), self._context.get_test_instant()
+        return send_joined(task_id, command, connection, statement, given, self.url, self.store_id)
 
     def check_term(self, lease: LeaseTerm, connection: object) -> Awaitable[LeaseTerm | None] | LeaseTerm | None:
         """Guard the transaction that the caller has open by the term of a lease; None: the term is past."""

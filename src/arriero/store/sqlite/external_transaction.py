@@ -14,7 +14,7 @@ from .task_rows import query
 
 T = TypeVar("T")
 SAVEPOINT = "arriero_submission"
-SUBMIT, GUARDED = "submit(connection=)", "guarded(connection)"  # what the caller called
+SUBMIT, SEND, GUARDED = "submit(connection=)", "send(connection=)", "guarded(connection)"  # what the caller called
 FULL = 2  # synchronous=FULL; EXTRA is 3
 
 

@@ -16,8 +16,8 @@ import msgspec
 
 from ...errors import ArrieroError, InvalidInput, StoreError, UnreadableRow
 from ...model import HistoryRow, Instant, TaskRow
-from ...model.answers import Answer, Refusal, Submitted
-from ...model.commands import AnyCommand, Submit
+from ...model.answers import Answer, Refusal, SignalKept, SignalPlaced, Submitted
+from ...model.commands import AnyCommand, SendSignal, Submit
 from ...model.leases import LeaseTerm
 from ...model.processes import describe_epoch_refusal
 from ...model.schedules import ScheduleApplied, ScheduleCommand
@@ -25,7 +25,7 @@ from ...model.workflow_pauses import NO_PAUSES
 from ...system.boot_clock import nanoseconds_since_boot
 from .. import task_filter
 from ..contract import Purge, Purged, PurgedNamed
-from ..engine.commands import apply_command, submit_task
+from ..engine.commands import apply_command, apply_to_task, submit_task
 from ..engine.convoys import list_ending_turns
 from ..engine.schedules import change_schedules
 from ..engine.transactions import Lane
@@ -47,7 +47,7 @@ from ..task_filter import ANY_TASK, TaskFilter, fold_text
 from ..threads import ConnectionThread
 from .columns import task_as_is
 from .connection import OpenFile, absolute, checkpoint, connect, empty_log, fresh_offset, translating, wall_clock
-from .external_transaction import GUARDED, in_callers_transaction
+from .external_transaction import GUARDED, SEND, SUBMIT, in_callers_transaction
 from .row_cache import RowCache
 from .store_rows import SqliteRows
 from .task_rows import Executes, query
@@ -348,12 +348,7 @@ class SqliteStore(SqliteReading):
         self._file.refuse_another()
 
         def work(plain: Executes) -> Submitted | Refusal:
-            rows = SqliteRows(plain, self.now)
-            if rows.meta("store_id") != self.store_id:
-                raise InvalidInput(
-                    "submit(connection=): a converter changes what is read from it as TEXT;"
-                    " open it without detect_types, as arriero.connect does"
-                )
+            rows = self._open_callers_rows(plain, SUBMIT)
             rows.pauses = rows.read_pauses()
             answer = submit_task(command, rows, None)
             if isinstance(answer, UnreadableRow):
@@ -362,6 +357,43 @@ class SqliteStore(SqliteReading):
             return answer
 
         return in_callers_transaction(connection, self.path, work, at_once=at_once)
+
+    def send_joined(
+        self, task_id: str, command: SendSignal, connection: sqlite3.Connection, *, at_once: bool = False
+    ) -> SignalPlaced | Refusal:
+        """Keep a signal in the transaction that the caller has open on this file; see ``submit_joined``.
+
+        ``command`` has no number of the task: the task may be new in the same transaction.
+        """
+        if self._writer is None:
+            raise StoreError(f"store {self.path}: it is not open")
+        self._file.refuse_another()
+
+        def work(plain: Executes) -> SignalPlaced | Refusal:
+            rows = self._open_callers_rows(plain, SEND)
+            task = rows.task_by_id(task_id)
+            if task is None:
+                return Refusal("unknown", f"task {task_id}")
+            answer = apply_to_task(msgspec.structs.replace(command, task_no=task.task_no), rows)
+            if isinstance(answer, ArrieroError):
+                raise answer
+            rows.write_rest()
+            if isinstance(answer, Refusal):
+                return answer
+            assert isinstance(answer, SignalKept)
+            return SignalPlaced(answer.number, answer.created)
+
+        return in_callers_transaction(connection, self.path, work, at_once=at_once, asked=SEND)
+
+    def _open_callers_rows(self, plain: Executes, asked: str) -> SqliteRows:
+        """The rows as the caller's connection sees them. Raises InvalidInput: it does not read texts as they are."""
+        rows = SqliteRows(plain, self.now)
+        if rows.meta("store_id") != self.store_id:
+            raise InvalidInput(
+                f"{asked}: a converter changes what is read from it as TEXT;"
+                " open it without detect_types, as arriero.connect does"
+            )
+        return rows
 
     # --- processes
     def announce(self, instance: str) -> None:

@@ -33,3 +33,8 @@ VALUES (%(task_no)s, %(number)s, %(name)s, %(signal_id)s, %(value)s, %(sent_by)s
         %(reply)s, %(replied_at)s)
     ON CONFLICT (task_no, number) DO UPDATE
    SET step = excluded.step, reply = excluded.reply, replied_at = excluded.replied_at
+
+-- keep_signal: keep a signal in the caller's transaction.
+-- Params: store_id (null: any); sending (JSON text in ASCII: see the function).
+-- Rows: one, as texts: the number of the signal, the verdict, why it is refused in hexadecimal digits of UTF-8, and the state of the task.
+SELECT number::text, verdict, encode(convert_to(detail, 'UTF8'), 'hex'), task_state FROM {schema}.keep_signal(%(store_id)s::text, %(sending)s::json)
