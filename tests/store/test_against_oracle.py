@@ -56,7 +56,7 @@ from arriero.model import (
     Verb,
     later,
 )
-from arriero.model.answers import Applied, AttemptApplied, Claimed, Refusal, Taken
+from arriero.model.answers import Applied, AttemptApplied, Claimed, Refusal, SignalKept, Taken
 from arriero.model.commands import (
     Advance,
     AnyCommand,
@@ -68,6 +68,7 @@ from arriero.model.commands import (
     Recover,
     Report,
     SaveCheckpoint,
+    SendSignal,
     Take,
 )
 from arriero.model.moves import (
@@ -85,8 +86,10 @@ from arriero.model.moves import (
     PutDown,
     Reported,
     RetryAsked,
+    Signalled,
     Succeeded,
 )
+from arriero.model.signals import address_wait, encode_reply, is_wait, may_take, name_reply
 from arriero.model.verb_rules import VERB_RULES
 from arriero.store.contract import SUPERVISOR_LEASE, Purge, PurgeNamed
 from arriero.store.memory import MemoryStore
@@ -97,10 +100,12 @@ from arriero.store.task_filter import TaskFilter
 T = TypeVar("T")
 SEEDS = range(int(os.environ.get("ARRIERO_ORACLE_SEEDS", "5")))
 MOVES = 400  # of one seed
+SIGNALS_SHARE = 0.2  # of the moves, a signal is sent after them
 SEEN_MAX = 40
 IDS = tuple(f"order-{number}" for number in range(14))
 PROCESSES = (1, 2, 3, 4)
 QUEUES = ("web-1", "web-2")
+SIGNALS = ("signal:approved", "signal:paid", "request:approved")
 KEYS = ("key-1", "key-2", "key-3")  # the last one is ordered by sequence
 VERBS = tuple(Verb)
 _HOW_OFTEN = {
@@ -146,6 +151,7 @@ class SqliteAgainstMemory:
         self.random = random.Random(seed)
         self.asking_random = random.Random(f"asking-{seed}")  # its own, so that the rest is drawn as without it
         self.routing_random = random.Random(f"routing-{seed}")  # so, too
+        self.signal_random = random.Random(f"signals-{seed}")  # so, too
         self.clock = TestClock()
         self.memory = MemoryStore(self.clock)
         self.sqlite = SqliteStore(str(path), clock=self.clock)
@@ -170,6 +176,8 @@ class SqliteAgainstMemory:
             moves |= {self.look_through_a_filter: 1, self.operate_a_key: 3}
             for move in self.random.choices(list(moves), list(moves.values()), k=MOVES):
                 await move()
+                if self.signal_random.random() < SIGNALS_SHARE:
+                    await self.apply(*self._send_signal())
                 await self.compare_the_whole()
             await self.compare_all_rows()
         finally:
@@ -200,6 +208,8 @@ class SqliteAgainstMemory:
                     row = self.memory.step(command.step_no)
                     assert row is not None
                     self.told_steps[row.step_no] = row
+                case SignalKept(task=task):
+                    self._told([task], ())
                 case Taken(dispatches=dispatches):
                     self._told([], tuple(dispatch.step for dispatch in dispatches))
 
@@ -245,7 +255,58 @@ class SqliteAgainstMemory:
             changes["routing"] = self.routing_random.choice(["", PINNED, INTERCHANGEABLE])
             changes |= {"effect_free": self.one_in(3), "compensation": None} if self.one_in(4) else {}
             made.append(step(self.random.choice(ALL), key, **changes))
+        return made + self._open_waits(task, len(made))
+
+    def _open_waits(self, task: TaskRow, others: int) -> list[NewStep]:
+        """Waits for signals, and replies to requests."""
+        chance, made = self.signal_random, list[NewStep]()
+        key = f"#{task.opened_count + others + 1}"
+        signals = [one for _, one in sorted(self.memory.signal_rows.get(task.task_no, {}).items())]
+        requests = [one for one in signals if one.wants_reply and one.step]
+        if requests and chance.random() < 0.5:
+            reply, name = encode_reply(str(chance.randrange(3))), name_reply("approved")
+            answered = chance.choice(requests).number
+            made.append(NewStep(kind=StepKind.TIMER, name=name, key=key, arguments=reply, replies_to=answered))
+        elif chance.random() < 0.5:
+            until = None if chance.random() < 0.5 else later(self.clock(), chance.choice(JUMPS))
+            made.append(NewStep(kind=StepKind.TIMER, name=chance.choice(SIGNALS), key=key, fire_at=until))
         return made
+
+    def _take_signals(self, loaded: Loaded) -> list[Signalled]:
+        """Mostly what a wait may take; now and then what another one has, or has taken."""
+        chance, items = self.signal_random, list[Signalled]()
+        signals = [one for _, one in sorted(self.memory.signal_rows.get(loaded.task.task_no, {}).items())]
+        for one in loaded.steps:
+            if not is_wait(one) or not signals or chance.random() < 0.3:
+                continue
+            fits = [signal for signal in signals if signal.step is None and may_take(one, signal)]
+            signal = fits[0] if fits and chance.random() < 0.95 else chance.choice(signals)
+            if (one.state is StepState.PENDING and fits) or chance.random() < 0.05:
+                unfit = "a number, not a text" if chance.random() < 0.1 else ""
+                items.append(Signalled(one.step_no, signal.number, self.clock(), unfit))
+                signals.remove(signal)
+        return items
+
+    def _send_signal(self) -> list[SendSignal]:
+        chance = self.signal_random
+        numbers = sorted(self.memory.tasks)
+        if not numbers:
+            return []
+        task_no = 99_999 if chance.random() < 0.05 else chance.choice(numbers)
+        waits = [one for one in self.memory.steps.get(task_no, {}).values() if is_wait(one)]
+        wait = chance.choice(waits) if waits and chance.random() < 0.2 else None
+        return [
+            SendSignal(
+                actor="signal",
+                task_no=task_no,
+                name=chance.choice(SIGNALS) if wait is None else address_wait(wait),
+                signal_id=f"id-{chance.randrange(30)}",
+                value=f'"{"é" * chance.randrange(3)}"',
+                sent_by=chance.choice(["", "ana"]),
+                wants_reply=chance.random() < 0.3,
+                wait=None if wait is None else wait.ordinal,
+            )
+        ]
 
     def delivered(self, loaded: Loaded) -> list[Reported | Fired]:
         items: list[Reported | Fired] = []
@@ -345,7 +406,7 @@ class SqliteAgainstMemory:
             Advance(
                 actor="p",
                 process_no=task.locked_by or 1,
-                delivered=tuple(self.delivered(loaded)),
+                delivered=(*self.delivered(loaded), *self._take_signals(loaded)),
                 opened=() if task.state is TaskState.COMPENSATING else tuple(self.opened(task)),
                 ending=self.ending(loaded) if ends else Keep(),
                 **fields,
@@ -663,6 +724,7 @@ async def _everything(store: StateStore) -> list[Any]:
     ended = await store.load_ended([task.task_no for task in tasks])
     held = [(await store.load_held(number, 99), await store.load_news(number)) for number in PROCESSES]
     statuses = [await store.load_statuses(queue, 1_000) for queue in QUEUES]
+    signals = [await store.list_signals(task.task_no) for task in tasks]
     convoys = [*await store.list_convoys(limit=1_000), *await store.list_convoys("idle", limit=1_000)]
     lines = [await store.find_convoy(one.convoy.key, 1_000) for one in convoys]
     survey = [
@@ -672,7 +734,7 @@ async def _everything(store: StateStore) -> list[Any]:
     ]
     assert await broken_links(store) == []
     assert read_export(encode_export(history, store.store_id)) == history
-    return [loaded, history, ended, held, statuses, survey, await store.known_processes(), convoys, lines]
+    return [loaded, history, ended, held, statuses, survey, await store.known_processes(), convoys, lines, signals]
 
 
 def _unlinked(task: TaskRow) -> TaskRow:
@@ -699,6 +761,11 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
     expected = {
         "Applied",
         "AttemptApplied",
+        "SignalKept",
+        "another_value",
+        "undone",
+        "ended",
+        "answered",
         "Claimed",
         "Taken",
         "stale",
@@ -734,6 +801,7 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
     }
     wanted |= {"timer.fired", "undo.begun", "undo.planned", "compensation.dispatched", "compensation.recorded"}
     wanted |= {"task.expired", "lease.lost", "step.parked", "step.set_back", "step.edited", "step.answered"}
+    wanted |= {"signal.sent", "signal.taken", "signal.set_aside", "signal.answered"}
     wanted |= {"attempt.extended", "attempt.checkpoint", "taken over"}
     wanted |= {"convoy.action", "convoy.opened", "convoy.closed", "convoy.moved", "convoy.skipped"}
     wanted |= {"status.published", "alert.opened", "alert.closed", "tasks.purged", "convoys.purged", "statuses.dropped"}
