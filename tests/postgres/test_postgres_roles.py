@@ -389,7 +389,6 @@ def test_nobody_else_gets_anything(place: Place) -> None:
     assert place.ask("read", f"{functions} AND has_function_privilege('public', oid, 'EXECUTE')") == [(0,)]
     doors = place.ask("read", f"{functions.replace('count(*)', 'proname')} AND prosecdef ORDER BY proname")
     assert doors == [
-        ("index_tags",),
         ("keep_signal",),
         ("keep_task",),
         ("signal",),
