@@ -760,8 +760,7 @@ async def test_on_a_full_disk_neither_is_kept_and_both_can_be_done_again(
     with pytest.raises(StoreError, match="database or disk is full; no space is left: free some"):
         for number in range(10_000):
             await app.submit(order(number), task_id=f"{number}", connection=connection)
-    assert not connection.in_transaction  # SQLite rolls all of it back by itself
-    connection.rollback()
+    connection.rollback()  # SQLite has rolled all of it back by itself, unless the statement that failed has a trigger
     assert (orders(path), await tasks(app)) == (["before"], [])
     connection.execute("PRAGMA max_page_count=1073741823")
     insert(connection, "after")
@@ -774,12 +773,28 @@ async def test_whoever_meets_a_full_disk_is_told_that_the_own_rows_are_rolled_ba
     app: App, connection: sqlite3.Connection
 ) -> None:
     """Else a caller that goes on without the task would commit a transaction that has lost its first half."""
+    connection.execute("DROP TRIGGER arriero_task_tagged")  # with it SQLite would only roll back the statement
+    connection.commit()
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count={pages}")
     insert(connection, "lost")
     with pytest.raises(StoreError, match="your transaction is rolled back"):
         for number in range(10_000):
             await app.submit(order(number), task_id=f"{number}", connection=connection)
+
+
+async def test_on_a_full_disk_the_own_rows_stay_where_sqlite_keeps_the_transaction(
+    app: App, connection: sqlite3.Connection
+) -> None:
+    """The statement that writes a task has a trigger, so SQLite can roll it back by itself."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count={pages}")
+    insert(connection, "kept")
+    with pytest.raises(StoreError, match="is full") as error:
+        for number in range(10_000):
+            await app.submit(order(number), task_id=f"{number}", connection=connection)
+    assert connection.in_transaction != ("your transaction is rolled back" in str(error.value))
+    assert [name for (name,) in connection.execute("SELECT id FROM orders")] == ["kept"] * connection.in_transaction
 
 
 async def test_the_instants_of_the_history_follow_its_order_also_when_somebody_commits_just_before(
