@@ -726,6 +726,12 @@ def a_signal_is_taken_before_an_earlier_one_of_its_name(story: Story) -> None:
 
 
 @violates("I79")
+def a_request_gets_two_replies(story: Story) -> None:
+    answered = story.commit("waiting", "signal.answered")
+    answered.events.append({**story.event("waiting", "signal.answered"), "reply": "another"})
+
+
+@violates("I79")
 def a_request_is_answered_that_was_not_taken(story: Story) -> None:
     story.event("waiting", "signal.answered")["signal"] = 1
 

@@ -80,7 +80,7 @@ class SignalFold:
         self.signal_id = event.signal_id
         self.is_request = event.is_request
         self.taken_by: int | None = None
-        self.is_answered = False
+        self.reply: str | None = None  # hash of the first reply
 
 
 class TaskFold:

@@ -73,8 +73,8 @@ def _answer(task: TaskFold, event: SignalAnswered) -> None:
     signal, step = task.signals.get(event.signal), task.steps[event.step]
     if signal is None or signal.taken_by is None or not signal.is_request:
         task.convict("I79", f"step {event.step} answered {event.signal}, which it had not received as a request")
-    elif signal.is_answered:
-        task.convict("I79", f"step {event.step} answered request {event.signal} a second time")
+    elif signal.reply not in (None, event.reply):
+        task.convict("I79", f"step {event.step} answered request {event.signal} otherwise than before")
     else:
-        signal.is_answered = True
+        signal.reply = event.reply
     step.state = StepState.COMPLETED

@@ -158,13 +158,18 @@ def take_signal(writer: Writer, step: StepRow, taken: Signalled) -> Refusal | No
 
 
 def answer_request(writer: Writer, new: NewStep) -> Refusal | None:
-    """Keep what the code replies to a request. Returns why not: the code never received that request."""
+    """Keep what the code replies to a request. Returns why not: the code never received that request.
+
+    Of a task that was resubmitted, the code may reply another thing than before. The first reply counts: its sender has it.
+    """
     assert new.replies_to is not None
     signal = _find_signal(writer, new.replies_to)
-    if signal is None or not signal.wants_reply or signal.step is None or signal.reply is not None:
+    if signal is None or not signal.wants_reply or signal.step is None:
         return Refusal("moved_on", f"request {new.replies_to} of task {writer.task.task_id}")
     writer.open(new, StepState.COMPLETED)
     row = writer.opened[-1] = replace(writer.opened[-1], finished_at=writer.now)
-    writer.signals.append(replace(signal, reply=new.arguments, replied_at=writer.now))
-    writer.events.append(SignalAnswered(row.ordinal, signal.number, payload_hash(new.arguments)))
+    if signal.reply is None:
+        signal = replace(signal, reply=new.arguments, replied_at=writer.now)
+        writer.signals.append(signal)
+    writer.events.append(SignalAnswered(row.ordinal, signal.number, payload_hash(signal.reply)))
     return None

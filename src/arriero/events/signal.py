@@ -43,7 +43,7 @@ class SignalSetAside(HistoryEvent, frozen=True, tag="signal.set_aside"):
 
 
 class SignalAnswered(HistoryEvent, frozen=True, tag="signal.answered"):
-    """The code of the task replied to the request ``signal``. ``reply``: hash; ``step``: ordinal of the reply's row."""
+    """The code of the task replied to the request ``signal``. ``reply``: hash of the first reply; ``step``: of the reply's row."""
 
     step: int
     signal: int
