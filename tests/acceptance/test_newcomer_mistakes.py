@@ -173,7 +173,7 @@ async def a_store_that_is_another_kind_of_file() -> None:
 
 
 @mistake(
-    "store FOLDER/arriero.db: its schema is number 99, this release of arriero knows 4: install "
+    "store FOLDER/arriero.db: its schema is number 99, this release of arriero knows 5: install "
     "the newer release that wrote it"
 )
 async def a_store_of_a_newer_release() -> None:

@@ -15,7 +15,7 @@ from ..model import STEP_PREFIX
 from ..model.answers import TOO_MANY_OPEN_TASKS, WORKFLOW_PAUSED, Refusal, Submitted
 from ..model.commands import Submit
 from ..model.policies import TaskPolicy, check_seconds, encode_policy
-from ..model.tags import TAGS_SCHEMA, check_tags, encode_tags
+from ..model.tags import check_tags, encode_tags
 from ..payloads import codec
 from ..runtime.code import OneStep
 from .session import Session
@@ -53,7 +53,6 @@ class SubmissionOptions(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.Meta(
             description="A tag, by which operators find the task. May be given several times.",
             extra={"option": "--tag", "metavar": "NAME=VALUE"},
-            extra_json_schema=TAGS_SCHEMA,
         ),
     ] = None
 

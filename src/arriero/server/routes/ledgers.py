@@ -16,7 +16,6 @@ from ...client.session import Session
 from ...client.submission import PRIORITY_DEFAULT
 from ...errors import InvalidInput
 from ...model import LedgerState
-from ...model.tags import TAGS_SCHEMA
 from ...operations.problems import INVALID_REQUEST, TOO_MANY_OPEN_TASKS, UNKNOWN_NAME, WORKFLOW_PAUSED
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, open_cursors
@@ -43,7 +42,7 @@ class LedgerEntryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     id: str | None = None
     sequence: int | None = None
     priority: int = PRIORITY_DEFAULT
-    tags: Annotated[dict[str, Any] | None, msgspec.Meta(extra_json_schema=TAGS_SCHEMA)] = None
+    tags: dict[str, Any] | None = None  # judged with the entry: a bad one may be set aside
 
 
 class LedgerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
