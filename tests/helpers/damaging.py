@@ -57,6 +57,7 @@ def _in_memory(store: MemoryStore, table: str, key: tuple[Any, ...], column: str
         "token": store.token_rows,
         "agent_metrics": store.count_rows,
         "schedule": store.schedule_rows,
+        "workflow_pause": store.pause_rows,
         "step": store.steps[key[0] >> STEP_BITS] if table == "step" else {},
     }[table]
     at = key if len(key) > 1 else key[0]

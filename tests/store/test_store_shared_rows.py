@@ -31,6 +31,7 @@ from arriero.model.moves import Process
 from arriero.model.processes import ProcessAbout, ProcessRow
 from arriero.model.schedules import DeclareSchedule, ScheduleApplied, ScheduleDeclaration, ScheduleRow, Timing
 from arriero.model.tokens import NewToken, TokenRow
+from arriero.model.workflow_pauses import OperateWorkflow, PauseState, WorkflowPauseRow
 from arriero.store.memory import MemoryStore
 from arriero.store.quarantine import UNREADABLE
 from arriero.store.readable import KEYS, TABLES, columns_of, name_row
@@ -81,7 +82,13 @@ class Furnished:
         for name in ("victim", "other"):
             declaration = ScheduleDeclaration(workflow="fulfil", arguments="{}", policy=TASK_POLICY, timing=HOURLY)
             await store.change_schedules([DeclareSchedule(actor="p", app="shop", name=name, declaration=declaration)])
+        await store.change_workflow_pause(
+            OperateWorkflow(
+                actor="cli", app="shop", workflow="victim", state=PauseState.PAUSED, by="ana", reason="test"
+            )
+        )
         self.keys = {
+            WorkflowPauseRow: ("shop", "victim"),
             ConvoyRow: (convoy.convoy.convoy_no,),
             TailRow: (convoy.convoy.convoy_no,),
             LedgerRow: (ledger.ledger_no,),
@@ -200,6 +207,7 @@ class Furnished:
         assert await store.list_tokens()
         assert await store.list_ledgers()
         assert await store.list_convoys()
+        assert await store.list_workflow_pauses()
         assert (await store.known_processes())[1]
         assert (await store.measure_agents()).counts
         assert await store.list_tasks()
