@@ -645,11 +645,14 @@ class World:
 
     def _drop_everything(self) -> None:
         self.loop.set_exception_handler(lambda *_: None)
-        for task in asyncio.all_tasks(self.loop):
-            drop_silently(task)
-            coroutine: Any = task.get_coro()
-            with suppress(RuntimeError):  # a coroutine that awaits while being closed; its world no longer exists
-                coroutine.close()
+        dropped: set[asyncio.Task[Any]] = set()
+        while tasks := asyncio.all_tasks(self.loop) - dropped:  # what is dropped may begin others
+            dropped |= tasks
+            for task in tasks:
+                drop_silently(task)
+                coroutine: Any = task.get_coro()
+                with suppress(RuntimeError):  # a coroutine that awaits while being closed; its world no longer exists
+                    coroutine.close()
         asyncio.set_event_loop(None)
         self.loop.close()
 

@@ -206,7 +206,7 @@ class SignalRefused(InvalidInput):
     """The task receives no such signal any longer, or has no room for it.
 
     Args:
-        because: ``ended``, ``undone``, ``another_app``, ``another_value``, ``not_waiting``, ``answered``, ``late``,
+        because: ``ended``, ``undone``, ``another_app``, ``another_value``, ``past_life``, ``not_waiting``, ``answered``, ``late``,
             ``inbox_full`` or ``too_many``.
     """
 

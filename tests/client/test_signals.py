@@ -12,6 +12,7 @@ from arriero import (
     App,
     DefinitionError,
     InvalidInput,
+    ReceivedRequest,
     Request,
     RequestRefused,
     Signal,
@@ -22,6 +23,7 @@ from arriero import (
     testing,
     workflow,
 )
+from arriero.client.signals import build_send
 from arriero.errors import ArrieroError
 from arriero.model.signals import VALUE_BYTES_MAX
 from arriero.testing import World
@@ -120,10 +122,57 @@ async def answers_twice() -> None:
     request.reply(2)
 
 
+@workflow
+async def gives_up(number: int) -> str:
+    """It cancels a wait that has a limit, and waits for another thing beyond that limit."""
+    left = asyncio.ensure_future(approved.wait(within=60))
+    await charge(number)
+    left.cancel()
+    return await refused.wait(within=number)
+
+
+@workflow
+async def three_waits() -> str:
+    """A wait with a limit, beside others that have none."""
+    limited = asyncio.ensure_future(approved.wait(within=7200))
+    await refused.wait()
+    await refused.wait()
+    return (await limited).by
+
+
+received: list[ReceivedRequest[str, int]] = []
+
+
+@workflow
+async def keeps() -> int:
+    mine = await change_address.receive()
+    received[:] = [mine]
+    await refused.wait()
+    mine.reply(1)
+    return 1
+
+
+@workflow
+async def meddles() -> None:
+    await change_address.receive()
+    received[0].reply(2)
+
+
+limits = [5000.0]
+
+
+@workflow
+async def other_limit(number: int) -> str:
+    """The limit is another one than that of the release which opened the wait."""
+    return (await approved.wait(within=limits[0])).by
+
+
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     undone.clear()
+    received.clear()
     workflows = [order, patient, two_ways, collector, talker, silent, failing_after_reply, answers_twice]
+    workflows += [gives_up, three_waits, keeps, meddles, other_limit]
     async with testing.running(App("shop", agents=[bank], workflows=workflows)) as world:
         yield world
 
@@ -285,3 +334,48 @@ async def test_a_signal_under_the_name_of_a_request_is_set_aside(world: World) -
     odd.kind = "request"
     await task.send(odd("Main Street 1"))
     assert await task.request(change_address("Main Street 2"), timeout=60) == 1
+
+
+async def test_a_signal_for_a_wait_that_the_code_has_cancelled_holds_nothing_up(world: World) -> None:
+    task = await world.app.submit(gives_up(600))
+    await world.clock.advance(5)
+    await task.send(approved(Approval("ana")))
+    await world.clock.advance(300)
+    await task.send(refused("no"))
+    assert await task.result() == "no"
+
+
+async def test_the_limit_of_a_wait_holds_after_a_value_that_does_not_fit(world: World) -> None:
+    task = await world.app.submit(three_waits())
+    await world.clock.advance(5)
+    unfit = Signal("approved", str)
+    store = world.app.session.store
+    commands = [build_send(world.app.session, 1, "signal:approved", unfit("odd").value, None, "")]
+    commands.append(build_send(world.app.session, 1, "signal:refused", '"no"', None, ""))
+    await store.apply(commands)
+    with pytest.raises(TaskCompensated, match="signal approved did not come"):
+        await task.send(refused("again"))
+        await world.clock.advance(10)
+        await task.result()
+
+
+async def test_a_request_is_answered_by_the_task_that_received_it(world: World) -> None:
+    first, second = await world.app.submit(keeps()), await world.app.submit(meddles())
+    with pytest.raises(TimeoutError):
+        await first.request(change_address("x"), timeout=5, request_id="r")
+    with pytest.raises(SignalRefused, match="its code has not replied"):
+        await second.request(change_address("y"), timeout=5)
+    with pytest.raises(TaskHeld, match="was received by another task"):
+        await second.result()
+    await first.send(refused("now"))
+    assert await first.request(change_address("x"), timeout=5, request_id="r") == 1
+
+
+async def test_a_release_may_change_the_limit_of_a_wait_while_a_task_waits(world: World) -> None:
+    limits[0] = 5000.0
+    task = await world.app.submit(other_limit(1))
+    await world.clock.advance(5)
+    limits[0] = 100.0
+    await world.clock.advance(1000)
+    await task.send(approved(Approval("ana")))
+    assert await task.result() == "ana"

@@ -10,7 +10,7 @@ from arriero.model import Instant, StepKind, StepState, TaskState, Verb
 from arriero.model.answers import SignalKept
 from arriero.model.commands import Operate, SendSignal
 from arriero.model.failures import TaskFailure
-from arriero.model.moves import BeginUndo, Hold, NewStep, Process, PutDown, Signalled
+from arriero.model.moves import BeginUndo, Compensate, Hold, NewStep, Process, PutDown, Signalled
 from arriero.model.signals import SET_ASIDE, encode_refusal, encode_reply
 from arriero.store.contract import Purge
 
@@ -215,11 +215,9 @@ async def test_a_signal_for_one_wait_is_refused_once_that_cannot_take_it(world: 
 
 
 async def test_the_first_reply_counts_and_only_to_a_request_that_was_taken(world: World) -> None:
-    task, (row,) = await world.opened(await world.held(), wait("request:address"))
+    _, (row,) = await world.opened(await world.held(), wait("request:address"))
     reply = NewStep(kind=StepKind.TIMER, name="reply:address", key="#1", arguments=encode_reply("true"), replies_to=1)
-    await world.refused(world.advance_command(task, opened=[reply]), "moved_on")
     kept = await send(world, name="request:address", wants_reply=True)
-    await world.refused(world.advance_command(kept.task, opened=[reply]), "moved_on")
     written = await world.advance(kept.task, [taken(row.step_no, 1)], opened=[reply])
     (signal,) = await world.store.list_signals(1)
     assert (signal.reply, signal.replied_at) == (encode_reply("true"), world.clock())
@@ -227,6 +225,28 @@ async def test_the_first_reply_counts_and_only_to_a_request_that_was_taken(world
     again = NewStep(kind=StepKind.TIMER, name="reply:address", key="#2", arguments=encode_reply("false"), replies_to=1)
     await world.advance(written.task, opened=[again])
     assert (await world.store.list_signals(1))[0].reply == encode_reply("true")
+
+
+async def test_a_reply_to_a_request_that_was_not_received_holds_the_task(world: World) -> None:
+    task, _ = await world.opened(await world.held(), wait("request:address"))
+    reply = NewStep(kind=StepKind.TIMER, name="reply:address", key="#1", arguments=encode_reply("true"), replies_to=1)
+    written = await world.advance(task, opened=[reply])
+    assert written.task.state is TaskState.HELD
+    assert "replied to request 1, which it has not received" in str(written.task.failure)
+
+
+async def test_a_signal_of_a_life_that_was_undone_is_not_taken_for_one_of_the_next(world: World) -> None:
+    task, (row,) = await world.opened(await world.held(), wait())
+    kept = await send(world)
+    written = await world.advance(kept.task, [taken(row.step_no, 1)], ending=BeginUndo(FAILED))
+    written = await world.advance(written.task, ending=Compensate(FAILED))
+    await world.written(
+        Operate(actor="o", verb=Verb.RESUBMIT, task_no=1, incarnation=1, by="ana", reason="again", store_id="s")
+    )
+    await world.refused(sending(), "past_life")
+    await world.refused(sending(value="1"), "another_value")
+    assert (await send(world, signal_id="s2")).number == 2
+    assert task.task_no == 1
 
 
 async def test_signals_go_with_their_task_when_it_is_purged(world: World) -> None:

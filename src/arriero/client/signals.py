@@ -13,7 +13,6 @@ from ..model.answers import Refusal, SignalKept, SignalPlaced
 from ..model.commands import SendSignal
 from ..model.signals import address_wait, read_reply
 from ..payloads import codec
-from ..store.contract import Ended
 from .session import Session
 from .task_verbs import check_signer
 
@@ -129,15 +128,7 @@ async def request(session: Session, task_id: str, sent: RequestValue[R], command
         SignalRefused - also if the task ends without a reply; UnknownTask - it was purged; StoreError.
     """
     receipt = await send(session, task_id, command)
-    # Beside the look for a reply: it reports if nobody runs the task, and a test's world moves its clock while a caller waits.
-    ended = asyncio.ensure_future(session.waiting.wait_until_ended(command.task_no, None))
-    try:
-        return await _wait_for_reply(session, task_id, sent, command, receipt.number, limit, ended)
-    finally:
-        ended.cancel()
-        await asyncio.wait({ended})
-        if not ended.cancelled():
-            ended.exception()  # it was looked at: a task that was purged has no end
+    return await _wait_for_reply(session, task_id, sent, command, receipt.number, limit)
 
 
 async def _wait_for_reply(
@@ -147,7 +138,6 @@ async def _wait_for_reply(
     command: SendSignal,
     number: int,
     limit: float | None,
-    ended: asyncio.Future[Ended],
 ) -> R:
     clock, pause = session.ports.clock, ASK_SECONDS
     give_up_at = None if limit is None else clock.monotonic() + limit
@@ -168,13 +158,25 @@ async def _wait_for_reply(
                 f"task {task_id!r} {received} within {limit:g} s: {sent.request!r} stays; ask again with"
                 f" request_id={command.signal_id!r} to wait for the same reply"
             )
-        nap = asyncio.ensure_future(clock.sleep(pause if left is None else min(pause, left)))
-        try:
-            both: set[asyncio.Future[Any]] = {nap, ended}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            nap.cancel()
+        await _nap(session, command.task_no, pause if left is None else min(pause, left))
         pause = min(pause * 2, ASK_SECONDS_MAX)
+
+
+async def _nap(session: Session, task_no: int, seconds: float) -> None:
+    """Sleep, but not beyond the end of a task. It counts as a caller who waits for the task: a test's world moves its clock then.
+
+    Raises: UnknownTask - the task was purged; InvalidInput - the App was closed.
+    """
+    nap = asyncio.ensure_future(session.ports.clock.sleep(seconds))
+    ended = asyncio.ensure_future(session.waiting.wait_until_ended(task_no, None))
+    both: set[asyncio.Future[Any]] = {nap, ended}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            ended.result()
+    finally:
+        nap.cancel()
+        ended.cancel()
 
 
 def read_answer(task_id: str, sent: RequestValue[R], text: str) -> R:

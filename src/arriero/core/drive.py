@@ -237,8 +237,10 @@ def _deliver(run: TaskRun, item: Came) -> None:
 
 def _is_overtaken(run: TaskRun, item: Came) -> bool:
     """Returns True if the time of a wait is over, and a signal for it was sent before: that one counts."""
-    step = run.steps[item.step_no]
-    return isinstance(item, Fired) and is_wait(step) and any(may_take(step, signal) for signal in run.signals)
+    step, execution = run.steps[item.step_no], run.execution
+    if not isinstance(item, Fired) or not is_wait(step) or execution is None or execution.end is not None:
+        return False
+    return execution.is_waiting_for(step) and any(may_take(step, signal) for signal in run.signals)
 
 
 def _give_signals(run: TaskRun, now: Instant) -> Iterable[Signalled]:
@@ -276,6 +278,9 @@ def build_reply(asked: RequestedStep) -> NewStep:
 
 
 def _is_retry(item: Delivered) -> bool:
+    """Returns True if the step goes on: it is tried again, or its wait has passed over a value that does not fit."""
+    if isinstance(item, Signalled):
+        return bool(item.unfit)
     return isinstance(item, Reported) and isinstance(item.outcome, RetryAsked)
 
 
@@ -418,7 +423,7 @@ def _decide_after_timers(
     """Decide whether a task that opens timers, and only sleeps from here on, is put down in the same commit."""
     if any(new.kind is not StepKind.TIMER for new in opened):
         return Keep()
-    ended = {item.step_no for item in delivered}
+    ended = {item.step_no for item in delivered if not (isinstance(item, Signalled) and item.unfit)}
     if run.signals:
         return Keep()  # what the new waits may take has come already
     waits = [new.fire_at for new in opened if new.fire_at is not None]

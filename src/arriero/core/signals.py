@@ -4,6 +4,8 @@ A signal is kept in the task's inbox. The process that drives the task knows whi
 which of them takes the signal, with its next write (``core.drive``).
 """
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from ..events.base import payload_hash
@@ -42,7 +44,7 @@ def send_signal(command: SendSignal, rows: Rows, now: Instant) -> Change | Refus
         return Refused(Refusal("unknown", f"task {command.task_no}"))
     inbox = rows.look_at_inbox(command.task_no, command.signal_id, command.name)
     known = inbox.known
-    if known is not None and (known.name, known.value) == (command.name, command.value):
+    if known is not None and is_same(command, known) and not is_of_past_life(task, known):
         return known
     wait = None if command.wait is None else rows.step(step_number(command.task_no, command.wait))
     refusal = find_refusal(command, task, inbox, wait, now)
@@ -77,6 +79,16 @@ def send_signal(command: SendSignal, rows: Rows, now: Instant) -> Change | Refus
     return writer.change()
 
 
+def is_same(command: SendSignal, known: SignalRow) -> bool:
+    """Returns True if a signal of the sender's id is what the sender sends."""
+    return (known.name, known.value) == (command.name, command.value)
+
+
+def is_of_past_life(task: TaskRow, signal: SignalRow) -> bool:
+    """Returns True if a wait took a signal in a life of the task that was undone as a whole: the code runs anew, and has not got it."""
+    return signal.step is not None and signal.step != SET_ASIDE and signal.step <= task.past_count
+
+
 def find_refusal(
     command: SendSignal, task: TaskRow, inbox: Inbox, wait: StepRow | None, now: Instant
 ) -> Refusal | None:
@@ -86,7 +98,10 @@ def find_refusal(
         wait: the row of ``command.wait``; None: there is none, or the command names none.
     """
     because: RefusedBecause
-    if inbox.known is not None:
+    if inbox.known is not None and is_same(command, inbox.known):
+        because = "past_life"
+        why = "it was taken before the task was undone and began again; to send it again, give it another signal_id"
+    elif inbox.known is not None:
         because, why = "another_value", f"another signal has the id {command.signal_id!r}; give each its own signal_id"
     elif is_another_app(command.app, task.app):
         because, why = "another_app", f"the task is of App {task.app!r}, this is App {command.app!r}"
@@ -157,19 +172,27 @@ def take_signal(writer: Writer, step: StepRow, taken: Signalled) -> Refusal | No
     return None
 
 
-def answer_request(writer: Writer, new: NewStep) -> Refusal | None:
-    """Keep what the code replies to a request. Returns why not: the code never received that request.
+def find_unknown_request(writer: Writer, opened: Iterable[NewStep]) -> int | None:
+    """Find a request that the code replies to and has not received; returns its number. None: it has received all."""
+    for new in opened:
+        if new.replies_to is not None:
+            signal = _find_signal(writer, new.replies_to)
+            if signal is None or not signal.wants_reply or signal.step is None:
+                return new.replies_to
+    return None
+
+
+def answer_request(writer: Writer, new: NewStep) -> None:
+    """Keep what the code replies to a request that it has received.
 
     Of a task that was resubmitted, the code may reply another thing than before. The first reply counts: its sender has it.
     """
     assert new.replies_to is not None
     signal = _find_signal(writer, new.replies_to)
-    if signal is None or not signal.wants_reply or signal.step is None:
-        return Refusal("moved_on", f"request {new.replies_to} of task {writer.task.task_id}")
+    assert signal is not None
     writer.open(new, StepState.COMPLETED)
     row = writer.opened[-1] = replace(writer.opened[-1], finished_at=writer.now)
     if signal.reply is None:
         signal = replace(signal, reply=new.arguments, replied_at=writer.now)
         writer.signals.append(signal)
     writer.events.append(SignalAnswered(row.ordinal, signal.number, payload_hash(signal.reply)))
-    return None

@@ -49,7 +49,7 @@ from .convoys import settle_convoy
 from .limits import LimitBook, hash_keys
 from .placement import Spot, place_task
 from .routing import may_move
-from .signals import answer_request, take_signal
+from .signals import answer_request, find_unknown_request, take_signal
 from .speculative_start import claim
 from .starts import find_request_start
 from .states import StepEvent, advance_step
@@ -252,12 +252,15 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
         # None of them is opened: their numbers would run into the next task's.
         reason = f"it opened more than {STEPS_PER_TASK_MAX:,} steps: split it into several tasks"
         writer.hold(TaskFailure("bug", reason, code="too_many_steps"))
+    elif (unknown := find_unknown_request(writer, command.opened)) is not None:
+        reason = f"its code replied to request {unknown}, which it has not received"
+        writer.hold(TaskFailure("bug", reason, code="unknown_request"))
     else:
         for new in command.opened:
             if new.replies_to is None:
                 writer.open(new)
-            elif (refusal := answer_request(writer, new)) is not None:
-                return Refused(refusal)
+            else:
+                answer_request(writer, new)
         if isinstance(command.ending, Process | PlanUndo | Compensate) and writer.task.open_count > 0:
             return Refused(Refusal("moved_on", f"task {task.task_id} has open steps"))
         if not isinstance(command.ending, Keep):

@@ -49,9 +49,7 @@ class Wait(msgspec.Struct, frozen=True):
     timed_out: Callable[[], Any]
 
 
-def encode_within(within: float | None) -> str:
-    """The arguments of a wait that has no others."""
-    return msgspec.json.encode({"within": within}).decode()
+NO_ARGUMENTS = "{}"  # of a wait: its limit is in the row, so that a release may change it while tasks wait
 
 
 def find_run(what: str, elsewhere: str) -> WorkflowRun:
@@ -129,7 +127,7 @@ class Signal(Generic[T]):
         run = find_run(f"{self._what}.wait()", f"send it: await task.send({self.name}(...))")
         limit = None if within is None else check_seconds(within, "within", at_least=0.001)
         value: T = await run.open_wait(
-            Wait(self.wait_name, encode_within(limit), limit, self.read, lambda: build_timeout(self._what, limit))
+            Wait(self.wait_name, NO_ARGUMENTS, limit, self.read, lambda: build_timeout(self._what, limit))
         )
         return value
 
@@ -142,9 +140,14 @@ class ReceivedRequest(Generic[T, R]):
 
     def __init__(self, request: "Request[T, R]", number: int, value: T) -> None:
         self.value = value
+        self._run: WorkflowRun | None = None  # that has received it
         self._request = request
         self._number = number
         self._is_answered = False
+
+    def note_received(self, run: WorkflowRun) -> None:
+        """Note the run of the workflow that has received it."""
+        self._run = run
 
     def reply(self, value: R) -> None:
         """Reply. It is recorded with the next write of the task. Raises: InvalidInput - it does not fit the type."""
@@ -157,7 +160,11 @@ class ReceivedRequest(Generic[T, R]):
         self._answer(encode_refusal(recordable_text(reason)))
 
     def _answer(self, reply: str) -> None:
-        run = find_run("reply", "a request is answered by the workflow that received it")
+        run = find_run("reply", "nothing: a request is answered by the workflow that received it")
+        if run is not self._run:
+            raise InvalidInput(
+                f"{self._request!r} number {self._number} was received by another task, which answers it"
+            )
         if self._is_answered:
             raise InvalidInput(f"{self._request!r} number {self._number} is answered already: reply or refuse, once")
         self._is_answered = True
@@ -218,8 +225,9 @@ class Request(Generic[T, R]):
         run = find_run(f"{self._what}.receive()", f"ask: await task.request({self.name}(...))")
         limit = None if within is None else check_seconds(within, "within", at_least=0.001)
         received: ReceivedRequest[T, R] = await run.open_wait(
-            Wait(self.wait_name, encode_within(limit), limit, self._read, lambda: build_timeout(self._what, limit))
+            Wait(self.wait_name, NO_ARGUMENTS, limit, self._read, lambda: build_timeout(self._what, limit))
         )
+        received.note_received(run)
         return received
 
     def __repr__(self) -> str:

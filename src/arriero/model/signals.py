@@ -22,7 +22,16 @@ TIMER_NAME = "sleep"  # of a timer that waits for its time alone
 SET_ASIDE = 0  # as ``SignalRow.step``: its value does not fit what the code waits for
 
 RefusedBecause = Literal[
-    "ended", "undone", "another_app", "another_value", "not_waiting", "answered", "late", "inbox_full", "too_many"
+    "ended",
+    "undone",
+    "another_app",
+    "another_value",
+    "past_life",
+    "not_waiting",
+    "answered",
+    "late",
+    "inbox_full",
+    "too_many",
 ]
 
 

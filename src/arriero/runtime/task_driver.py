@@ -188,7 +188,7 @@ class TaskDriver:
 
     def _send(self, command: Advance) -> None:
         self.busy = self.in_flight = True
-        if command.delivered or command.opened:
+        if command.delivered or command.opened or command.published is not None:
             self.run.is_ahead_of_record = True
         self._parts.context.committer.put(command, partial(self._process_answer, command))
 

@@ -167,11 +167,12 @@ REASONS: dict[type[msgspec.Struct], frozenset[str]] = {
     StandingTask: frozenset({"reason"}),
     AgentView: frozenset({"reason"}),
     ConvoyView: frozenset({"set_aside_tasks"}),
+    ShownSignal: frozenset({"why"}),
 }
 EVENTS = frozenset({"event", "events"})  # members that hold events as plain JSON
 # Hashes of payloads are withheld like payloads: the one who knows what a payload may be could try all of them.
 EVENT_PAYLOADS = frozenset(
-    {"arguments", "body", "details", "limits", "output", "replaces", "request", "result", "value"}
+    {"arguments", "body", "details", "limits", "output", "replaces", "reply", "request", "result", "value"}
 )
 EVENT_REASONS = frozenset({"reason"})
 _NOTHING: frozenset[str] = frozenset()

@@ -705,7 +705,11 @@ BEGIN
         SELECT coalesce(max(s.number), 0) AS last_number, count(*) FILTER (WHERE s.step IS NULL) AS waiting,
                coalesce(sum(octet_length(s.value)) FILTER (WHERE s.step IS NULL), 0) AS size
           INTO box FROM {schema}.signal AS s WHERE s.task_no = task.task_no;
-        IF known.number IS NOT NULL AND known.name = asked.name AND known.value = asked.value THEN
+        IF known.number IS NOT NULL AND known.name = asked.name AND known.value = asked.value
+           AND known.step BETWEEN 1 AND task.past_count THEN
+            verdict := 'past_life';
+            detail := 'it was taken before the task was undone and began again; to send it again, give it another signal_id';
+        ELSIF known.number IS NOT NULL AND known.name = asked.name AND known.value = asked.value THEN
             verdict := 'same';
             number := known.number;
         ELSIF known.number IS NOT NULL THEN
@@ -847,7 +851,7 @@ BEGIN
     FOR one IN SELECT p.oid::regprocedure AS called, may.submit AS role
                  FROM pg_catalog.pg_proc AS p,
                       string_to_table(current_setting('arriero.submitters', true), E'\n') AS may(submit)
-                WHERE p.pronamespace = '{schema}'::regnamespace AND p.proname IN ('submit', 'signal', 'keep_signal') AND may.submit <> ''
+                WHERE p.pronamespace = '{schema}'::regnamespace AND p.proname = 'submit' AND may.submit <> ''
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', one.called, one.role);
     END LOOP;
