@@ -32,7 +32,8 @@ REFUSED = {
     "POST /v1/agents/{agent}:open", "POST /v1/agents/{agent}:pause", "POST /v1/agents/{agent}:resume",
     "POST /v1/convoys/{key}:move-to-head", "POST /v1/convoys/{key}:park", "POST /v1/convoys/{key}:release",
     "POST /v1/convoys/{key}:set", "POST /v1/convoys/{key}:skip", "POST /v1/leases/{name}:break", "POST /v1/tasks:assign-app",
-    "POST /v1/tokens", "POST /v1/tokens/{token_id}:revoke",
+    "POST /v1/tokens", "POST /v1/tokens/{token_id}:revoke", "GET /v1/workflows", "GET /v1/workflows/{workflow}",
+    "POST /v1/workflows/{workflow}:pause", "POST /v1/workflows/{workflow}:resume",
 }  # fmt: skip
 PLANTED = (
     "sold",
