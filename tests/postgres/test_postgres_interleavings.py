@@ -53,6 +53,7 @@ from arriero.model.commands import (
 )
 from arriero.model.leases import LeaseHolder, LeaseRow
 from arriero.model.moves import BeginUndo, Ending, NewStep, PlanUndo, PutDown, Reported
+from arriero.model.workflow_pauses import WorkflowPauseRow
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded
 from arriero.store.engine import processes
 from arriero.store.engine.processes import remove_obsolete_breakers, remove_obsolete_leases
@@ -493,6 +494,9 @@ class World:
 
     async def list_breakers(self) -> list[BreakerRow]:
         return []  # nothing here fails often enough
+
+    async def list_workflow_pauses(self) -> list[WorkflowPauseRow]:
+        return []  # no operator pauses one here
 
     async def list_tasks(self, *, limit: int) -> list[TaskRow]:
         return [one.task for one in self.rows.values()][:limit]
