@@ -35,6 +35,7 @@ CORE = {"on_stuck": "core/lease.py", "build_fire": "core/schedules.py"}
 READS = {
     "known_processes",
     "list_ledgers",
+    "list_workflow_pauses",
     "load_due_schedules",
     "load_overdue",
     "now",
@@ -49,6 +50,7 @@ UPKEEP = {
     "drop_statuses",
     "fold_agent_counts",
     "let_go",
+    "let_waiting_begin",
     "look_at_forgotten",
     "look_at_unreadable",
     "remove_obsolete_rows",

@@ -7,6 +7,7 @@ from store_world import World, submission
 from arriero.core.ledger_batches import LedgerBatch, LedgerEntry
 from arriero.core.purging import KEPT_SECONDS
 from arriero.model import LedgerState
+from arriero.model.workflow_pauses import OperateWorkflow, PauseState
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.upkeep import BATCH, Upkeep
 
@@ -72,3 +73,24 @@ async def test_upkeep_removes_what_nothing_refers_to_once_and_keeps_what_was_in_
         assert all(await asyncio.gather(*(upkeep.finish() for upkeep in upkeeps)))
     assert sum(upkeep.done["obsolete"] for upkeep in upkeeps) == 3  # two processes and a lease
     assert (await world.store.find_lease("nightly"))[1] is None
+
+
+async def test_two_that_let_the_tasks_of_a_resumed_workflow_begin_do_so_once(world: World) -> None:
+    def operate(state: PauseState) -> OperateWorkflow:
+        return OperateWorkflow(actor="cli", app="", workflow="fulfil", state=state, by="ana", reason="test")
+
+    await world.store.change_workflow_pause(operate(PauseState.PAUSED))
+    process_no = await world.process()
+    for number in range(3):
+        await world.submit(f"waits-{number}")
+    assert await world.claimed_ids(process_no) == []
+    await world.store.change_workflow_pause(operate(PauseState.RESUMING))
+    upkeeps = [Upkeep(store=world.store, ports=SystemPorts(), replies_keep_seconds=1.0) for _ in range(2)]
+    async with asyncio.timeout(SECONDS_MAX):
+        assert all(await asyncio.gather(*(upkeep.finish() for upkeep in upkeeps)))
+    assert await world.store.list_workflow_pauses() == []
+    assert sorted(await world.claimed_ids(process_no)) == ["waits-0", "waits-1", "waits-2"]
+    released = [
+        event for number in (1, 2, 3) for event in await world.events(number) if event["type"] == "task.released"
+    ]
+    assert len(released) == 6  # put off, and let begin, once each
