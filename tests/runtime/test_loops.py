@@ -456,8 +456,10 @@ STARTS: dict[tuple[str, str], Loop | str] = {
         "runtime.progress_publisher",
         "ProgressPublisher._begin",
     ): "one write of what an attempt publishes; its end is handled",
-    ("client.signals", "_wait_for_reply"): "one nap between two looks for a reply, ended by its caller",
-    ("client.signals", "request"): "the wait for the end of a task, ended by the one who waits for a reply",
+    (
+        "client.signals",
+        "_nap",
+    ): "a pause between two looks for a reply, and the wait for the end of the task; both end with it",
     ("client.remote_progress", "MergedValues.publish"): "one write of what a program publishes, awaited by its callers",
     ("metrics.collector", "MetricsCollector._find_reader"): "one reading of the store; its end is handled",
     ("metrics.collector", "MetricsCollector._read_anywhere"): "one reading that another thread waits for",
