@@ -278,7 +278,7 @@ def build_reply(asked: RequestedStep) -> NewStep:
 
 
 def _is_retry(item: Delivered) -> bool:
-    """Returns True if the step goes on: it is tried again, or its wait has passed over a value that does not fit."""
+    """Returns True if the step stays open: it is tried again, or its wait has passed over a value that does not fit."""
     if isinstance(item, Signalled):
         return bool(item.unfit)
     return isinstance(item, Reported) and isinstance(item.outcome, RetryAsked)

@@ -85,7 +85,7 @@ def is_same(command: SendSignal, known: SignalRow) -> bool:
 
 
 def is_of_past_life(task: TaskRow, signal: SignalRow) -> bool:
-    """Returns True if a wait took a signal in a life of the task that was undone as a whole: the code runs anew, and has not got it."""
+    """Returns True if a wait took a signal in a life of the task that was undone as a whole: the code of today has not got it."""
     return signal.step is not None and signal.step != SET_ASIDE and signal.step <= task.past_count
 
 
