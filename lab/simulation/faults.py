@@ -185,7 +185,7 @@ class Faults(msgspec.Struct):
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))
 
     def add_publishing(self, random: Random) -> None:
-        """Draw whether steps publish. It is no fault; it meets all faults."""
+        """Draw whether steps publish. It is not a fault; it meets all faults."""
         if random.random() < PUBLISHING_SHARE:
             self.publish = 0.8
 

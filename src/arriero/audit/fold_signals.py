@@ -3,16 +3,14 @@
 from typing import assert_never
 
 from ..events.signal import EventOfSignal, SignalAnswered, SignalSent, SignalSetAside, SignalTaken
-from ..model import StepState, TaskState
+from ..model import StepKind, StepState, TaskState
 from ..model.signals import SET_ASIDE
 from .fold import SignalFold, StepFold, TaskFold
-
-TIMER = "timer"
 
 
 def may_be_taken(signal: SignalFold, step: StepFold) -> bool:
     """Returns True if a wait has the name that the signal is for."""
-    return step.kind == TIMER and signal.name in (step.name, f"{step.name}{step.key}")
+    return step.kind == StepKind.TIMER and signal.name in (step.name, f"{step.name}{step.key}")
 
 
 def fold_signal_event(task: TaskFold, event: EventOfSignal) -> None:

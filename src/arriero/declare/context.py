@@ -13,7 +13,7 @@ from ..model.policies import Duration, seconds
 from ..model.tags import read_tags
 from ..payloads.codec import decoder, encode_untyped
 from .attempt import Attempt, Undo, current_try, encode_published
-from .declared import WorkflowRun, current_run
+from .declared import WorkflowRun, current_run, find_run
 
 T = TypeVar("T")
 
@@ -29,11 +29,7 @@ _OUTSIDE = {
 
 
 def _run(what: str) -> WorkflowRun:
-    run = current_run()
-    if run is None:
-        remedy = f": elsewhere use {_OUTSIDE[what]}" if what in _OUTSIDE else ""
-        raise ArrieroError(f"{what} works only inside a workflow{remedy}")
-    return run
+    return find_run(what, f"use {_OUTSIDE[what]}" if what in _OUTSIDE else "")
 
 
 async def sleep(d: Duration) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from datetime import datetime
 from typing import Any, Protocol, Self, TypeVar, cast
 
-from ..errors import DefinitionError, InvalidInput
+from ..errors import ArrieroError, DefinitionError, InvalidInput
 from ..payloads import codec
 
 
@@ -37,6 +37,14 @@ class WorkflowRun(Protocol):
 def current_run() -> WorkflowRun | None:
     """The workflow whose code is running right now; None outside of one."""
     return getattr(asyncio._get_running_loop(), "workflow_run", None)
+
+
+def find_run(what: str, elsewhere: str = "") -> WorkflowRun:
+    """The workflow whose code runs. Raises ArrieroError: none does; ``elsewhere`` says what to do there."""
+    run = current_run()
+    if run is None:
+        raise ArrieroError(f"{what} works only inside a workflow{elsewhere and f': elsewhere {elsewhere}'}")
+    return run
 
 
 R_co = TypeVar("R_co", covariant=True)

@@ -1,5 +1,6 @@
 """Signals: typed values that others send to a running task, and how its code waits for them."""
 
+import asyncio
 import dis
 import inspect
 import sys
@@ -9,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..errors import ArrieroError, DefinitionError, InvalidInput, SignalTimeout
+from ..errors import DefinitionError, InvalidInput, SignalTimeout
 from ..model.policies import Duration, check_seconds
 from ..model.signals import (
     VALUE_BYTES_MAX,
@@ -22,7 +23,7 @@ from ..model.signals import (
 from ..payloads.codec import recordable_text
 from ..payloads.plain_values import fill_in_defaults
 from ..text.format import format_duration
-from .declared import Declared, WorkflowRun, check_name, current_run
+from .declared import Declared, WorkflowRun, check_name, find_run
 from .signature import ValueType
 
 T = TypeVar("T")
@@ -52,14 +53,6 @@ class Wait(msgspec.Struct, frozen=True):
 NO_ARGUMENTS = "{}"  # of a wait: its limit is in the row, so that a release may change it while tasks wait
 
 
-def find_run(what: str, elsewhere: str) -> WorkflowRun:
-    """The workflow whose code runs. Raises ArrieroError: none does; ``elsewhere`` says what to do there."""
-    run = current_run()
-    if run is None:
-        raise ArrieroError(f"{what} works only inside a workflow: elsewhere {elsewhere}")
-    return run
-
-
 def check_value(text: str, what: str) -> str:
     """Return the JSON text of a value that is sent, if it is not too large. Raises InvalidInput."""
     if (size := len(text.encode())) > VALUE_BYTES_MAX:
@@ -79,7 +72,34 @@ class SignalValue(msgspec.Struct, Generic[T_co], frozen=True):
         return f"<value of {self.signal!r}>"
 
 
-class Signal(Generic[T]):
+class _Awaited(Generic[T]):
+    """The common part of signals and requests: a name, a type, and waits."""
+
+    kind: WaitKind
+
+    def __init__(self, name: str, of: type[T]) -> None:
+        self.name = check_signal_name(name, self.kind)
+        self._what = f"{self.kind} {name}"
+        self._type = ValueType(of, self._what)
+
+    @property
+    def wait_name(self) -> str:
+        """The name of the rows of its waits."""
+        return name_wait(self.kind, self.name)
+
+    def _encode(self, value: T) -> str:
+        """The JSON text of a value to be sent. Raises: InvalidInput - it does not fit the type, or is too large."""
+        return check_value(self._type.encode(value), self._what)
+
+    def _open_wait(self, run: WorkflowRun, within: Duration | None, read: Callable[[str], Any]) -> asyncio.Future[Any]:
+        limit = None if within is None else check_seconds(within, "within", at_least=0.001)
+        return run.open_wait(Wait(self.wait_name, NO_ARGUMENTS, limit, read, lambda: build_timeout(self._what, limit)))
+
+    def __repr__(self) -> str:
+        return f"<{self._what}>"
+
+
+class Signal(_Awaited[T]):
     """A value that others send to a running task. Both sides share it.
 
     The code of a workflow awaits ``approved.wait()``. Others call ``await task.send(approved(value))``.
@@ -92,20 +112,9 @@ class Signal(Generic[T]):
 
     kind: WaitKind = "signal"
 
-    def __init__(self, name: str, of: type[T]) -> None:
-        self.name = check_signal_name(name, self.kind)
-        self.of = of
-        self._what = f"{self.kind} {name}"
-        self._type = ValueType(of, self._what)
-
-    @property
-    def wait_name(self) -> str:
-        """The name of the rows of its waits."""
-        return name_wait(self.kind, self.name)
-
     def __call__(self, value: T) -> SignalValue[T]:
         """Check a value to be sent. Raises: InvalidInput - it does not fit the type, or is too large."""
-        return SignalValue(self, check_value(self._type.encode(value), self._what))
+        return SignalValue(self, self._encode(value))
 
     def read(self, text: str) -> T:
         """The value of a JSON text. Raises: InvalidInput - it does not fit the type."""
@@ -125,14 +134,8 @@ class Signal(Generic[T]):
         Raises: SignalTimeout - no value was sent within that time. If it leaves the code, the task is undone.
         """
         run = find_run(f"{self._what}.wait()", f"send it: await task.send({self.name}(...))")
-        limit = None if within is None else check_seconds(within, "within", at_least=0.001)
-        value: T = await run.open_wait(
-            Wait(self.wait_name, NO_ARGUMENTS, limit, self.read, lambda: build_timeout(self._what, limit))
-        )
+        value: T = await self._open_wait(run, within, self.read)
         return value
-
-    def __repr__(self) -> str:
-        return f"<{self._what}>"
 
 
 class ReceivedRequest(Generic[T, R]):
@@ -171,7 +174,7 @@ class ReceivedRequest(Generic[T, R]):
         run.reply(self._request.name, self._number, reply)
 
 
-class Request(Generic[T, R]):
+class Request(_Awaited[T], Generic[T, R]):
     """A value that others send to a running task, whose code replies. Both sides share it.
 
     The code of a workflow awaits ``change_address.receive()`` and calls ``reply`` or ``refuse``. Others call
@@ -186,19 +189,12 @@ class Request(Generic[T, R]):
     kind: WaitKind = "request"
 
     def __init__(self, name: str, of: type[T], reply: type[R]) -> None:
-        self.name = check_signal_name(name, self.kind)
-        self._what = f"{self.kind} {name}"
-        self._type = ValueType(of, self._what)
+        super().__init__(name, of)
         self._reply_type = ValueType(reply, f"reply to {self._what}")
-
-    @property
-    def wait_name(self) -> str:
-        """The name of the rows of its waits."""
-        return name_wait(self.kind, self.name)
 
     def __call__(self, value: T) -> "RequestValue[R]":
         """Check a value to be sent. Raises: InvalidInput - it does not fit the type, or is too large."""
-        return RequestValue(self, check_value(self._type.encode(value), self._what))
+        return RequestValue(self, self._encode(value))
 
     def encode_reply(self, value: R) -> str:
         """The JSON text of a reply. Raises: InvalidInput - it does not fit the type, or is too large."""
@@ -223,15 +219,9 @@ class Request(Generic[T, R]):
         Raises: SignalTimeout - no request was sent within that time. If it leaves the code, the task is undone.
         """
         run = find_run(f"{self._what}.receive()", f"ask: await task.request({self.name}(...))")
-        limit = None if within is None else check_seconds(within, "within", at_least=0.001)
-        received: ReceivedRequest[T, R] = await run.open_wait(
-            Wait(self.wait_name, NO_ARGUMENTS, limit, self._read, lambda: build_timeout(self._what, limit))
-        )
+        received: ReceivedRequest[T, R] = await self._open_wait(run, within, self._read)
         received.note_received(run)
         return received
-
-    def __repr__(self) -> str:
-        return f"<{self._what}>"
 
 
 class RequestValue(msgspec.Struct, Generic[R_co], frozen=True):
