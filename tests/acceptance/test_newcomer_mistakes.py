@@ -382,9 +382,7 @@ async def arriero_sleep_outside_of_a_workflow() -> None:
     await arriero.sleep(1)
 
 
-@mistake(
-    "no task '1OO1' in the store sqlite:///FOLDER/arriero.db: look at the id and at the store with `arriero task list`"
-)
+@mistake("there is no task '1OO1' in the store sqlite:///FOLDER/arriero.db; see `arriero task list`")
 async def a_wrong_task_id() -> None:
     shop = Shop()
     async with shop.app:

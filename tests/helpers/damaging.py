@@ -59,8 +59,10 @@ def _in_memory(store: MemoryStore, table: str, key: tuple[Any, ...], column: str
         "schedule": store.schedule_rows,
         "workflow_pause": store.pause_rows,
         "step": store.steps[key[0] >> STEP_BITS] if table == "step" else {},
+        "signal": store.signal_rows[key[0]],
+        "published": store.published_rows[key[0]],
     }[table]
-    at = key if len(key) > 1 else key[0]
+    at = key[1] if table in ("signal", "published") else key if len(key) > 1 else key[0]
     if at not in rows:
         return None  # it was removed meanwhile
     row = rows[at]

@@ -38,6 +38,7 @@ from arriero.core.supervision import on_limit_passed, on_overdue, on_starved
 from arriero.core.undo import decide_next_undo, plan_undo
 from arriero.core.verb_guards import list_steps_to_redo
 from arriero.core.verb_preview import find_verb_refusal
+from arriero.core.workflow_pauses import has_not_begun
 from arriero.errors import ArrieroError
 from arriero.events.base import payload_hash
 from arriero.model import (
@@ -91,6 +92,7 @@ from arriero.model.moves import (
 )
 from arriero.model.signals import address_wait, encode_reply, is_wait, may_take, name_reply
 from arriero.model.verb_rules import VERB_RULES
+from arriero.model.workflow_pauses import OperateWorkflow, PauseState
 from arriero.store.contract import SUPERVISOR_LEASE, Purge, PurgeNamed
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.store import SqliteStore
@@ -101,6 +103,7 @@ T = TypeVar("T")
 SEEDS = range(int(os.environ.get("ARRIERO_ORACLE_SEEDS", "5")))
 MOVES = 400  # of one seed
 SIGNALS_SHARE = 0.2  # of the moves, a signal is sent after them
+PAUSES_SHARE = 0.08  # of the moves, a workflow is paused or resumed after them, or its tasks are let begin
 SEEN_MAX = 40
 IDS = tuple(f"order-{number}" for number in range(14))
 PROCESSES = (1, 2, 3, 4)
@@ -117,6 +120,9 @@ _HOW_OFTEN = {
 }  # not all tasks are to be undone
 SIBLINGS = (("payments", ("shipping",)), ("shipping", ("payments",)))
 JUMPS = (0.0, 0.0, 0.000001, 0.000001, 0.4, 0.4, 1.0, 1.0, 2.999999, 3.0, 10.0, 60.0)
+
+
+PUT_OFF = {"workflow_paused": "put off", "workflow_resumed": "let begin"}
 
 
 class Refuted(AssertionError):
@@ -152,6 +158,7 @@ class SqliteAgainstMemory:
         self.asking_random = random.Random(f"asking-{seed}")  # its own, so that the rest is drawn as without it
         self.routing_random = random.Random(f"routing-{seed}")  # so, too
         self.signal_random = random.Random(f"signals-{seed}")  # so, too
+        self.pause_random = random.Random(f"pauses-{seed}")  # so, too
         self.clock = TestClock()
         self.memory = MemoryStore(self.clock)
         self.sqlite = SqliteStore(str(path), clock=self.clock)
@@ -178,6 +185,8 @@ class SqliteAgainstMemory:
                 await move()
                 if self.signal_random.random() < SIGNALS_SHARE:
                     await self.apply(*self._send_signal())
+                if self.pause_random.random() < PAUSES_SHARE:
+                    await self.operate_a_workflow()
                 await self.compare_the_whole()
             await self.compare_all_rows()
         finally:
@@ -359,7 +368,7 @@ class SqliteAgainstMemory:
         answers = await self.ask(lambda store: store.submit(batch)) or ()
         for answer in answers:
             if isinstance(answer, Refusal):
-                self.answers[answer.detail.rpartition("with ")[2]] += 1
+                self.answers.update([answer.verdict, answer.detail.rpartition("with ")[2]])
 
     def place(self, task_id: str) -> dict[str, Any]:
         """Of half the ids, always the same; now and then another one, also in a key that nobody used."""
@@ -431,7 +440,7 @@ class SqliteAgainstMemory:
         chance = self.asking_random
         steps = [one for of_task in self.memory.steps.values() for one in of_task.values()]
         running = [one for one in steps if one.state is StepState.RUNNING] or self.seen_steps
-        if not running or chance.random() < 0.7:
+        if not running or chance.random() < 0.5:
             return []
         of = chance.choice(running)
         asked: dict[str, Any] = {
@@ -578,6 +587,18 @@ class SqliteAgainstMemory:
         (happened,) = await copy.apply([command])
         assert (happened if isinstance(happened, Refusal) else None) == foretold
 
+    async def operate_a_workflow(self) -> None:
+        """Pause a workflow for new tasks, resume it, or let some of those begin that have waited."""
+        chance, workflow = self.pause_random, self.pause_random.choice(["fulfil", "other"])
+        if chance.random() < 0.5:
+            limit = chance.choice([1, 2, 50])
+            await self.ask(lambda store: store.let_waiting_begin("", workflow, limit, "upkeep"))
+            return
+        state = chance.choice([PauseState.PAUSED, PauseState.REFUSING, PauseState.RESUMING, PauseState.RESUMING])
+        command = OperateWorkflow(actor="o", app="", workflow=workflow, state=state, by="ana", reason="she says so")
+        answer = await self.ask(lambda store: store.change_workflow_pause(command))
+        self.answers["workflow not paused" if isinstance(answer, Refusal) else f"workflow {state}"] += 1
+
     async def operate_a_key(self) -> None:
         """A verb on one of several keys, mostly one that makes sense there."""
         if not self.memory.convoys:
@@ -685,14 +706,16 @@ class SqliteAgainstMemory:
         await self.ask(lambda store: store.due(("fulfil",), ("payments", "shipping")))
         await self.ask(lambda store: store.load_overdue(10, 1.0))
         await self.ask(lambda store: store.alerts(open_only=False))
+        await self.ask(lambda store: store.list_workflow_pauses())
 
     async def compare_all_rows(self) -> None:
         rows = await self.ask(lambda store: _everything(store))
         assert rows is not None
         assert await disagreements(self.memory) == []
         for loaded in rows[0]:
-            # The turn of a task in a convoy comes with a command to another.
-            if loaded.task.task_no in self.told_tasks and loaded.task.convoy_no is None:
+            # The turn of a task in a convoy comes with a command to another, and so does the end of a wait for a workflow.
+            is_told = loaded.task.task_no in self.told_tasks and not has_not_begun(loaded.task)
+            if is_told and loaded.task.convoy_no is None:
                 assert _unlinked(loaded.task) == _unlinked(self.told_tasks[loaded.task.task_no])
             for one in loaded.steps:
                 assert one == self.told_steps[one.step_no]
@@ -758,6 +781,7 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
         told = [event for row in run.memory.log for event in msgspec.json.decode(row.events)]
         events.update(event["type"] for event in told)
         events.update("taken over" for event in told if event["type"] == "step.dispatched" and "agent" in event)
+        events.update(PUT_OFF.get(event.get("why"), "") for event in told if event["type"] == "task.released")
     expected = {
         "Applied",
         "AttemptApplied",
@@ -777,6 +801,7 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
     }
     expected |= {"not_allowed", "came_first", "purged", "dropped", "processed", "compensated", "held"}
     expected |= {f"{verb} of {state}" for verb, state in VERB_RULES}
+    expected |= {f"workflow {state}" for state in PauseState} | {"workflow not paused", "workflow_paused"}
     expected |= {
         "another body",
         "another workflow",
@@ -803,6 +828,7 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
     wanted |= {"task.expired", "lease.lost", "step.parked", "step.set_back", "step.edited", "step.answered"}
     wanted |= {"signal.sent", "signal.taken", "signal.set_aside", "signal.answered"}
     wanted |= {"attempt.extended", "attempt.checkpoint", "taken over"}
+    wanted |= {"workflow.paused", "workflow.resumed", "put off", "let begin"}
     wanted |= {"convoy.action", "convoy.opened", "convoy.closed", "convoy.moved", "convoy.skipped"}
     wanted |= {"status.published", "alert.opened", "alert.closed", "tasks.purged", "convoys.purged", "statuses.dropped"}
     assert wanted <= set(events), wanted - set(events)

@@ -13,6 +13,7 @@ from ..model import Loaded, SignalRow, StepState, TaskState
 from ..model.commands import SendSignal
 from ..model.instants import as_datetime
 from ..model.signals import SET_ASIDE, is_wait, name_wait, read_reply, split_wait_name
+from ..store.readable import faults_of, format_faults, legible
 from ..store.state_store import StateStore
 from .json_payloads import check_json
 from .session import Session
@@ -110,9 +111,10 @@ class ShownSignal(msgspec.Struct, frozen=True):
     Args:
         number: of the task's signals, from 1, in the order of their commits.
         kind: of the waits that may take it. ``name``: of the signal.
-        state: ``waiting`` in the inbox; ``taken`` by a wait; ``set_aside``: its value does not fit what the code waits for.
+        state: ``waiting`` in the inbox; ``taken`` by a wait; ``set_aside``: its value does not fit what the code waits for;
+            ``unreadable``: its row cannot be read, and what can be is shown.
         step: ordinal of the wait that took it.
-        why: it was set aside.
+        why: it was set aside, or cannot be read.
         reply: of a request, once the code has answered it; left out of a refusal, of which ``why`` says the reason.
     """
 
@@ -122,15 +124,16 @@ class ShownSignal(msgspec.Struct, frozen=True):
     signal_id: str
     by: str
     at: datetime
-    state: Literal["waiting", "taken", "set_aside"]
+    state: Literal["waiting", "taken", "set_aside", "unreadable"]
     step: int | None
     why: str
     value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     reply: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-def show_signal(row: SignalRow) -> ShownSignal:
+def show_signal(as_it_stands: SignalRow) -> ShownSignal:
     """A signal for programs and for operators."""
+    row, faults = legible(as_it_stands), faults_of(as_it_stands)
     kind, name = split_wait_name(row.name) or ("signal", row.name)
     reply = None if row.reply is None else read_reply(row.reply)
     is_aside = row.step == SET_ASIDE
@@ -141,10 +144,10 @@ def show_signal(row: SignalRow) -> ShownSignal:
         signal_id=row.signal_id,
         by=row.sent_by,
         at=as_datetime(row.sent_at),
-        state="waiting" if row.step is None else "set_aside" if is_aside else "taken",
+        state="unreadable" if faults else "waiting" if row.step is None else "set_aside" if is_aside else "taken",
         step=None if is_aside else row.step,
-        why="" if reply is None or isinstance(reply.refused, msgspec.UnsetType) else reply.refused,
-        value=msgspec.Raw(row.value.encode()),
+        why=format_faults(faults) or ("" if reply is None else str(reply.refused or "")),
+        value=msgspec.UNSET if any(fault.column == "value" for fault in faults) else msgspec.Raw(row.value.encode()),
         reply=msgspec.UNSET if reply is None else reply.value,
     )
 

@@ -14,7 +14,7 @@ from ..model.commands import SendSignal
 from ..model.signals import address_wait, read_reply
 from ..payloads import codec
 from .session import Session
-from .task_verbs import check_signer
+from .task_verbs import build_unknown_task, check_signer
 
 R = TypeVar("R")
 SENDER = "signal"  # the actor of a signal in a history; who sent it stands in the event
@@ -87,26 +87,26 @@ def build_send(
     )
 
 
-def accept_joined(task_id: str, command: SendSignal, answer: SignalPlaced | Refusal) -> SignalReceipt:
+def accept_joined(session: Session, task_id: str, command: SendSignal, answer: SignalPlaced | Refusal) -> SignalReceipt:
     """The receipt of a signal in the caller's transaction. Raises: SignalRefused, UnknownTask."""
     if isinstance(answer, SignalPlaced):
         return SignalReceipt(command.signal_id, answer.number, answer.created)
-    if answer.verdict == "unknown":
-        raise UnknownTask(f"there is no task {task_id!r}")
-    raise build_refusal(task_id, command, answer)
+    raise build_refusal(session, task_id, command, answer)
 
 
 async def send(session: Session, task_id: str, command: SendSignal) -> SignalReceipt:
     """Send a signal. Raises: SignalRefused; UnknownTask; StoreError - send it again under the same ``signal_id``."""
     answer = await session.send(command)
     if isinstance(answer, Refusal):
-        raise build_refusal(task_id, command, answer)
+        raise build_refusal(session, task_id, command, answer)
     assert isinstance(answer, SignalKept)
     return SignalReceipt(command.signal_id, answer.number, answer.created)
 
 
-def build_refusal(task_id: str, command: SendSignal, refusal: Refusal) -> SignalRefused:
+def build_refusal(session: Session, task_id: str, command: SendSignal, refusal: Refusal) -> SignalRefused | UnknownTask:
     """Build the error of a signal that the store refused."""
+    if refusal.verdict == "unknown":  # it was purged since its number was looked up
+        return build_unknown_task(task_id, session.store)
     what = command.name.replace(":", " ").partition("#")[0]
     return SignalRefused(
         f"{what} to task {task_id!r} is refused: {refusal.detail}",
@@ -150,7 +150,7 @@ async def _wait_for_reply(
         if task is not None:
             stays = "; the request stays for the code that a resubmission runs" if task.state is TaskState.HELD else ""
             detail = f"the task is {task.state}, and its code has not replied{stays}"
-            raise build_refusal(task_id, command, Refusal("ended", detail, str(task.state)))
+            raise build_refusal(session, task_id, command, Refusal("ended", detail, str(task.state)))
         left = None if give_up_at is None else give_up_at - clock.monotonic()
         if left is not None and left <= 0:
             received = "has received it and not replied" if signal.step else "has not received it"

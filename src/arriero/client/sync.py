@@ -118,7 +118,7 @@ def _build_sending_method(
             joined.close()
             raise InvalidInput("send(connection=): this is an async connection; await Task.send with it")
         assert isinstance(joined, SignalPlaced | Refusal)
-        return accept_joined(self._to.id, command, joined)
+        return accept_joined(session, self._to.id, command, joined)
 
     return _mirror(method, forward, None)  # type: ignore[no-any-return]
 

@@ -125,7 +125,8 @@ class Task(Generic[R_co]):
         if connection is not None:
             command = build_send(self._session, 0, sent.signal.wait_name, sent.value, signal_id, by)
             joined = send_joined(self._session.store, self.id, command, connection, on_loop=True)
-            return accept_joined(self.id, command, await joined if inspect.isawaitable(joined) else joined)
+            placed = await joined if inspect.isawaitable(joined) else joined
+            return accept_joined(self._session, self.id, command, placed)
         number = await self._find_number()
         command = build_send(self._session, number, sent.signal.wait_name, sent.value, signal_id, by)
         return await send(self._session, self.id, command)

@@ -19,7 +19,7 @@ from .alerts import iterate_alert_rows
 from .payload_record import ShownRecord, read_record
 from .row_shapes import build_output
 from .task_shapes import Payloads
-from .task_view import load_tasks_ahead, read_published
+from .task_view import find_published, load_tasks_ahead, read_published
 
 
 class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -182,7 +182,8 @@ def list_results(loaded: Loaded) -> Iterator[ShownResult]:
 def list_published(loaded: Loaded, published: Mapping[int, PublishedRow]) -> Iterator[ShownPublished]:
     """List the latest values that a task and its steps have published; the task comes first."""
     labels = {step.ordinal: step.label for step in loaded.steps}
-    for ordinal, row in sorted(published.items()):
-        if row.value is not None:
+    for ordinal in sorted(published):
+        row = find_published(published, ordinal)
+        if row is not None and row.value is not None:
             value = msgspec.Raw(row.value.encode())
             yield ShownPublished(ordinal, labels.get(ordinal, ""), value, as_datetime(row.at))

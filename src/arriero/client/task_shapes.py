@@ -20,7 +20,14 @@ from ..store.readable import faults_of, format_faults, legible, legible_task
 from ..store.state_store import StateStore
 from .payload_record import ShownRecord
 from .row_shapes import build_output, to_datetime
-from .task_view import StepFacts, describe_release_wait, load_tasks_ahead, waiting_for
+from .task_view import (
+    StepFacts,
+    describe_release_wait,
+    find_published,
+    list_published_faults,
+    load_tasks_ahead,
+    waiting_for,
+)
 
 Payloads = Literal["included", "withheld"]
 Payload = msgspec.Raw | msgspec.UnsetType | None  # JSON text; unset for those who may not read payloads
@@ -215,7 +222,7 @@ class TaskContext(msgspec.Struct, frozen=True):
 
     def show_published(self, ordinal: int) -> dict[str, Any]:
         """The fields of a task (0) or a step that show what it has published."""
-        row = self.published.get(ordinal)
+        row = find_published(self.published, ordinal)
         if row is None or row.value is None:
             return {"published": None, "published_at": None}
         return {"published": msgspec.Raw(row.value.encode()), "published_at": to_datetime(row.at)}
@@ -287,7 +294,7 @@ def build_shown_task(
         ),
         convoy=None if loaded.convoy is None else loaded.convoy.key,
         turn=None if task.turn is None else str(task.turn),
-        unreadable=(*(fault.says for fault in faults), *unread_events),
+        unreadable=(*(fault.says for fault in faults), *list_published_faults(context.published), *unread_events),
         took_seconds=elapsed.took,
         waited_seconds=elapsed.waited,
         held_by=context.holder(task.locked_by),

@@ -231,17 +231,20 @@ async def find_task(task_id: str, store: "StateStore") -> Loaded:
     """One task. Raises InvalidInput, UnknownTask, StoreError."""
     loaded = await store.find(codec.check_id(task_id, "task id"))
     if loaded is None:
-        raise UnknownTask(f"there is no task {task_id!r} in the store {store.url}; see `arriero task list`")
+        raise build_unknown_task(task_id, store)
     return loaded
 
 
+def build_unknown_task(task_id: str, store: "StateStore") -> UnknownTask:
+    """Build the error of a task id that the store does not know."""
+    return UnknownTask(f"there is no task {task_id!r} in the store {store.url}; see `arriero task list`")
+
+
 async def load_task(session: Session, task_id: str) -> Loaded:
-    """The task as it stands. Raises UnknownTask, StoreError."""
+    """The task as it stands, by an id that was checked. Raises UnknownTask, StoreError."""
     loaded = await session.store.find(task_id)
     if loaded is None:
-        raise UnknownTask(
-            f"no task {task_id!r} in the store {session.store.url}: look at the id and at the store with `arriero task list`"
-        )
+        raise build_unknown_task(task_id, session.store)
     return loaded
 
 

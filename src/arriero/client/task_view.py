@@ -21,7 +21,7 @@ from ..model.signals import is_wait
 from ..model.tags import read_tags
 from ..payloads.codec import decoder
 from ..runtime.code import Code
-from ..store.readable import Fault, format_faults, legible_task
+from ..store.readable import Fault, faults_of, format_faults, legible, legible_task
 from ..text.format import format_awaited, format_location
 from .row_shapes import build_output, to_datetime
 
@@ -284,8 +284,19 @@ async def read_holders(loaded: Loaded, store: "StateStore") -> dict[int, str]:
 
 
 async def read_published(store: "StateStore", task_no: int) -> dict[int, PublishedRow]:
-    """Read what a task (0) and its steps have published, by ordinal."""
-    return {row.ordinal: row for row in await store.published(task_no)}
+    """Read what a task (0) and its steps have published, by ordinal; as it stands, also where it cannot be read."""
+    return {legible(row).ordinal: row for row in await store.published(task_no)}
+
+
+def find_published(published: Mapping[int, PublishedRow], ordinal: int) -> PublishedRow | None:
+    """Find what a task (0) or a step has published last, if it can be shown."""
+    row = legible(published[ordinal]) if ordinal in published else None
+    return None if row is None or row.value is None else row
+
+
+def list_published_faults(published: Mapping[int, PublishedRow]) -> list[str]:
+    """List the columns of published values that cannot be read, in words."""
+    return [fault.says for row in published.values() for fault in faults_of(row)]
 
 
 class TaskViews:
@@ -408,12 +419,12 @@ class _TaskViewBuilder:
         )
 
     def _published(self, ordinal: int) -> Any:
-        row = self.published.get(ordinal)
-        return None if row is None or row.value is None else self._decode(row.value, _any_json, "what is published")
+        row = find_published(self.published, ordinal)
+        return None if row is None else self._decode(row.value or "null", _any_json, "what is published")
 
     def _published_at(self, ordinal: int) -> datetime | None:
-        row = self.published.get(ordinal)
-        return None if row is None or row.value is None else as_datetime(row.at)
+        row = find_published(self.published, ordinal)
+        return None if row is None else as_datetime(row.at)
 
     def _find_holder(self, process_no: int | None) -> str | None:
         return None if process_no is None else self.holders.get(process_no, f"process {process_no}")
@@ -440,7 +451,8 @@ class _TaskViewBuilder:
 
     def _list_unreadable(self) -> tuple[str, ...]:
         events = (f"column events of table history (row {number})" for number in self.times.unreadable)
-        return (*(fault.says for fault in self.faults), *self.unfit, *events)
+        faults = (*(fault.says for fault in self.faults), *list_published_faults(self.published))
+        return (*faults, *self.unfit, *events)
 
 
 def _view_task_failure(failure: TaskFailure) -> FailureView:

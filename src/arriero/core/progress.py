@@ -18,7 +18,10 @@ class PublishedRows(Protocol):
     """Published values as they stand in the transaction."""
 
     def select_published(self, task_no: int, ordinals: Sequence[int]) -> Mapping[int, PublishedRow]:
-        """Return the latest values of a task and of some of its steps, by ordinal."""
+        """Return the latest values of a task and of some of its steps, by ordinal.
+
+        A row that cannot be read counts as one without a value: nobody decides anything from it, and the next value replaces it.
+        """
         ...
 
     def put_published(self, row: PublishedRow) -> None:

@@ -32,6 +32,8 @@ from ..model import (
 from ..model.failures import read_step_failure, read_task_failure
 from ..model.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from ..model.processes import ProcessAbout, ProcessRow
+from ..model.progress import PublishedRow
+from ..model.signals import read_reply
 from ..model.tags import read_tags
 
 AnyRow = msgspec.Struct  # of a kind in ``TABLES``
@@ -48,6 +50,7 @@ TABLES: dict[type, str] = {
     LedgerRow: "ledger",
     AlertRow: "alert",
     SignalRow: "signal",
+    PublishedRow: "published",
     ProcessRow: "process",
 }
 KEYS: dict[type, tuple[str, ...]] = {
@@ -58,9 +61,12 @@ KEYS: dict[type, tuple[str, ...]] = {
     LedgerRow: ("ledger_no",),
     AlertRow: ("no",),
     SignalRow: ("task_no", "number"),
+    PublishedRow: ("task_no", "ordinal"),
     ProcessRow: ("process_no",),
 }
-_PRIVATE = frozenset(("failure", "undo", "arguments", "output", "result", "asked", "checkpoint", "value", "digest"))
+_PRIVATE = frozenset(
+    ("failure", "undo", "arguments", "output", "result", "asked", "checkpoint", "value", "reply", "digest")
+)
 
 
 def one_of(*words: str) -> Callable[[str], str]:
@@ -96,6 +102,7 @@ _MEANT_FOR: dict[
     LedgerRow: {},
     AlertRow: {},
     SignalRow: {},
+    PublishedRow: {},
     ProcessRow: {"about": msgspec.json.Decoder(ProcessAbout).decode},
 }
 # As ``_MEANT_FOR``, of texts that hardly two rows share: what was found right is not remembered.
@@ -104,17 +111,19 @@ _VARYING: dict[type, dict[str, Any]] = {
         "limit_keys": msgspec.json.Decoder(dict[str, str]).decode,
         "charged_at": msgspec.json.Decoder(tuple[Instant, ...]).decode,
     },
+    SignalRow: {"value": msgspec.json.Decoder(msgspec.Raw).decode, "reply": read_reply},
 }
 _SHOWN_AS: dict[type, tuple[str, ...]] = {  # texts that are looked into only when they are shown, or by their code
     TaskRow: ("output",),
     StepRow: ("arguments", "result", "asked", "checkpoint"),
     ConvoyRow: ("value",),
-    SignalRow: ("value", "reply"),
+    PublishedRow: ("value",),
 }
 _PLACEHOLDERS: dict[tuple[type, str], Any] = {
     (TaskRow, "policy"): msgspec.json.encode(TaskPolicy(None, Supervision())).decode(),
     (StepRow, "policy"): msgspec.json.encode(StepPolicy(0.0, None, Retry(), Supervision())).decode(),
     (ProcessRow, "about"): "{}",
+    (SignalRow, "value"): "null",
 }
 
 
@@ -283,7 +292,7 @@ def name_row(row: AnyRow) -> str:
 def unreadable(row: AnyRow, fault: Fault) -> UnreadableRow:
     """The error that reports a fault."""
     unreadable_row = partial(UnreadableRow, fault.says, table=fault.table, column=fault.column)
-    if isinstance(row, TaskRow | StepRow | AlertRow | SignalRow):
+    if isinstance(row, TaskRow | StepRow | AlertRow | SignalRow | PublishedRow):
         return unreadable_row(task_no=row.task_no)
     if isinstance(row, ConvoyRow):
         open_task = row.open_task if isinstance(row.open_task, int) else 0
@@ -324,7 +333,8 @@ def _fits(row: AnyRow, name: str, types: frozenset[type], is_instant: bool, deco
         return True
     if is_instant and not 0 <= value < INSTANT_END:
         return False
-    return name not in decoders or value == "" or _decodes(value, decoders[name])
+    is_left_empty = value == "" and not isinstance(row, SignalRow)  # a signal always has a value
+    return name not in decoders or is_left_empty or _decodes(value, decoders[name])
 
 
 # --- for operators

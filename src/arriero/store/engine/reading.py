@@ -288,7 +288,7 @@ class SurveyOperations(Transactions):
         return {row[0]: format_version(row[1], row[2], row[3]) for row in found}
 
     async def published(self, task_no: int) -> list[PublishedRow]:
-        """The latest values that a task and its steps have published, in the order of the steps."""
+        """The latest values that a task and its steps have published, in the order of the steps, as they stand."""
         return await self._select(lambda row: PublishedRow(*row), "select_published", {"task_no": task_no})
 
     async def load_statuses(self, queue: str, limit: int, within: Reach = ANY_REACH) -> list[StatusRow]:

@@ -41,7 +41,7 @@ from ...model.signals import SIGNALS_MAX, Inbox
 from ...model.tokens import TokenRow
 from ...model.workflow_pauses import WorkflowPauseRow
 from ..quarantine import UNREADABLE, Quarantine
-from ..readable import refuse_unreadable
+from ..readable import legible, refuse_unreadable
 from ..sql.agent_rows import BreakerTable, LimitTable
 from ..sql.signal_rows import SignalTable
 
@@ -289,7 +289,7 @@ class MemoryProgress(MemoryTasks):
 
     def select_published(self, task_no: int, ordinals: Sequence[int]) -> dict[int, PublishedRow]:
         rows = self.published_rows.get(task_no, {})
-        return {ordinal: rows[ordinal] for ordinal in ordinals if ordinal in rows}
+        return {ordinal: legible(rows[ordinal]) for ordinal in ordinals if ordinal in rows}
 
     def put_published(self, row: PublishedRow) -> None:
         self._put(self.published_rows[row.task_no], row.ordinal, row)

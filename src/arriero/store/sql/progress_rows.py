@@ -7,6 +7,7 @@ import msgspec
 
 from ...model import Instant, StatusRow
 from ...model.progress import PublishedRow
+from ..readable import legible
 from .rows import SqlRows
 
 
@@ -15,7 +16,7 @@ class ProgressTable(SqlRows):
 
     def select_published(self, task_no: int, ordinals: Sequence[int]) -> dict[int, PublishedRow]:
         found = self.ask_of_agents("select_published_of", {"task_no": task_no, "ordinals": list(ordinals)})
-        return {row.ordinal: row for row in (PublishedRow(*values) for values in found.fetchall())}
+        return {row.ordinal: row for row in (legible(PublishedRow(*values)) for values in found.fetchall())}
 
     def put_published(self, row: PublishedRow) -> None:
         self.ask_of_agents("put_published", msgspec.structs.asdict(row))
