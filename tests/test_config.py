@@ -39,6 +39,11 @@ SAID: dict[str, tuple[str, str, Any]] = {
     "metrics_tags": ('["tenant", "region"]', "tenant, region", ("tenant", "region")),
     "alerts_command": ('["notify", "--urgent"]', '["notify", "--urgent"]', ("notify", "--urgent")),
     "alerts_webhook_url": (f'"{URL}"', URL, URL),
+    "public_url": (
+        '"http://shop.example.com:8080/a/"',
+        "http://shop.example.com:8080/a",
+        "http://shop.example.com:8080/a",
+    ),
     "alerts_webhook_secret": (f'"{SECRET}"', SECRET, SECRET),
     "http_host": ('"::1"', "::1", "::1"),
     "http_port": ("0", "0", 0),
@@ -141,9 +146,27 @@ def test_names_in_the_file_and_in_the_environment_follow_from_the_name() -> None
 
 def test_node_settings_are_exactly_those_of_the_runtime(folder: Path) -> None:
     of_node = {setting.name for setting in SETTINGS if setting.about.table == "node"}
-    assert of_node | {"approvals_cancel"} == set(Settings.__struct_fields__)
+    assert of_node | {"approvals_cancel", "public_url"} == set(Settings.__struct_fields__)
     assert loaded(folder).node_settings() == Settings()
     assert loaded(folder, flags={"linger_seconds": 9}).node_settings() == Settings(linger_seconds=9)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "shop.example.com",
+        "ftp://shop.example.com",
+        "https://ana:sesame@shop.example.com",
+        "https://shop.example.com/?a=1",
+        "https://shop.example.com/#a",
+        "https://",
+        "https://shop.example.com\n",
+        "https://shop.example.com/a b",
+    ],
+)
+def test_a_public_url_is_one_to_which_a_path_can_be_added(folder: Path, url: str) -> None:
+    refused = refusal(folder, environment={"ARRIERO_PUBLIC_URL": url})
+    assert "it must be an https:// or http:// URL without user, password, ? and #" in refused
 
 
 # --- which place wins
@@ -265,7 +288,10 @@ def test_a_relative_path_from_elsewhere_is_left_to_the_current_folder(folder: Pa
         ("[node]\nlease = 3", "node.lease is not known; did you mean node.lease_seconds?"),
         ("[node]\nstore = 'sqlite:///x'", "node.store is not known; did you mean store?"),
         ("[node]\nqqq = 1", "node.qqq is not known; settings of [node] are lease_seconds, poll_seconds, "),
-        ("[qqq]\nx = 1", "the table [qqq] is not known; settings are store, app, roles, and the tables [node], "),
+        (
+            "[qqq]\nx = 1",
+            "the table [qqq] is not known; settings are store, app, roles, public_url, and the tables [node], ",
+        ),
         ("[node.lease]\nx = 1", "the table [node.lease] is not known; did you mean node.lease_seconds?"),
         ('"node.tasks_max" = 7', "node.tasks_max is not known"),
         ("node = 3", "node must be a table; write its keys below [node]"),

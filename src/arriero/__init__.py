@@ -47,6 +47,7 @@ from .errors import (
     ApprovalNeeded,
     ArrieroError,
     AttemptOver,
+    CallbackRefused,
     ConvoyRefused,
     DefinitionError,
     ForbiddenInWorkflow,
@@ -95,14 +96,17 @@ if TYPE_CHECKING:
     from .client.ledger_handle import LedgerView
     from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
     from .core.alerts import Alert
+    from .declare.callbacks import Callback, callback
     from .idempotency import idempotent
     from .leases import DistributedMutex, Leadership
 else:
     _LOADED_WHEN_USED = {
         "Alert": "core.alerts",
+        "Callback": "declare.callbacks",
         "DistributedMutex": "leases.mutex",
         "Leadership": "leases.mutex",
         "LedgerView": "client.ledger_handle",
+        "callback": "declare.callbacks",
         "guarded": "client.guarded",
         "guarded_sync": "client.guarded",
         "SyncApp": "client.sync",
@@ -137,6 +141,8 @@ __all__ = [
     "Attempt",
     "AttemptOver",
     "Breaker",
+    "Callback",
+    "CallbackRefused",
     "CompensationDecorator",
     "Concurrent",
     "Convoy",
@@ -218,6 +224,7 @@ __all__ = [
     "WorkflowCall",
     "WorkflowDecorator",
     "WorkflowPaused",
+    "callback",
     "connect",
     "convoy_state",
     "current_attempt",

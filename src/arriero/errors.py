@@ -217,6 +217,19 @@ class SignalRefused(InvalidInput):
         self.state = state
 
 
+class CallbackRefused(InvalidInput):
+    """A callback cannot be completed by what was sent.
+
+    Args:
+        because: ``unknown``: the token was not made by this store; ``unfit``: the value does not fit, and the callback stays open;
+            ``answered``, ``late``, ``ended``, ``undone``, ``past_life``, ``not_waiting``, ``purged``, ``inbox_full`` or ``too_many``.
+    """
+
+    def __init__(self, message: str, *, because: str) -> None:
+        super().__init__(message)
+        self.because = because
+
+
 class RequestRefused(ArrieroError):
     """The code of a task refuses a request. ``reason``: as it says."""
 

@@ -10,7 +10,20 @@ import msgspec
 import pytest
 from runtime_world import QUICK, Machine, eventually, session_of, until, within
 
-from arriero import Agent, App, Attempt, Breaker, Permanent, StepFailed, Supervision, TaskCompensated, Undo, workflow
+from arriero import (
+    Agent,
+    App,
+    Attempt,
+    Breaker,
+    Callback,
+    Permanent,
+    StepFailed,
+    Supervision,
+    TaskCompensated,
+    Undo,
+    callback,
+    workflow,
+)
 from arriero.client.remote_agents import RemoteAgents, RemoteReport, RemoteRequest
 from arriero.errors import AgentRequestRefused, InvalidInput, UnreadableRow
 from arriero.model.answers import Applied
@@ -172,6 +185,37 @@ async def test_the_undo_of_a_remote_step_is_a_request_with_what_the_step_has_don
         with pytest.raises(TaskCompensated):
             await within(task.result())
         await gateway.refused("report-duplicate", succeeded(request))
+    await machine.check()
+
+
+async def test_a_program_gets_the_url_of_a_callback_among_its_arguments(machine: Machine) -> None:
+    bank = Agent("shipping")
+
+    @bank.step(remote=True)
+    def pay(number: int, done: Callback[str], extra: list[Callback[str]]) -> None: ...
+
+    @workflow
+    async def order(number: int) -> list[str]:
+        done, other = callback(str, name="done"), callback(str, name="other")
+        await pay(number, done, [other])
+        return [await done, await other]
+
+    app = machine.app([bank], [order], settings=msgspec.structs.replace(QUICK, public_url="https://shop"))
+    async with app.running(roles=ROLES):
+        task, gateway = await app.submit(order(7)), Gateway(app)
+        request = await gateway.take_one()
+        arguments = msgspec.json.decode(request.arguments)
+        for given in (arguments["done"], *arguments["extra"]):
+            assert given["url"] == f"https://shop/v1/callbacks/{given['token']}"
+            assert given["expires_at"]
+        await gateway.agents.report("shipping", succeeded(request, msgspec.Raw(b"null")))
+        assert await app.complete_callback(arguments["extra"][0]["token"], "b")
+        assert await app.complete_callback(arguments["done"]["token"], "a")
+        assert await within(task.result()) == ["a", "b"]
+        loaded = await app.session.store.find(task.id)
+        assert loaded is not None
+        step = next(step for step in loaded.steps if step.name == "pay")
+        assert step.arguments == '{"done":{"callback":"done#1"},"extra":[{"callback":"other#1"}],"number":7}'
     await machine.check()
 
 

@@ -10,7 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, Transient, current_attempt, workflow
+from arriero import (
+    Agent,
+    App,
+    Attempt,
+    Callback,
+    Permanent,
+    Retry,
+    Supervision,
+    Transient,
+    callback,
+    current_attempt,
+    workflow,
+)
 
 ONCE: dict[str, Any] = {"run_in": "process", "retry": Retry(tries=1)}
 TWICE = Supervision(attempts=2)
@@ -34,6 +46,11 @@ def weigh(attempt: Attempt, parcel: Parcel) -> Parcel:
     remaining = attempt.extend_sync(60)
     assert 50 < remaining <= 60
     return Parcel(f"{parcel.id}, {attempt.checkpointed['weighed']}, {attempt.idempotency_key}", os.getpid())
+
+
+@child.step(complete_within=20, **ONCE)
+def read_url(done: Callback[str]) -> str:
+    return done.url
 
 
 @child.step(complete_within=60, **ONCE)
@@ -121,7 +138,12 @@ async def hang_for_long(folder: str) -> int:
     return await hang_long(folder)
 
 
-WORKFLOWS = (weigh_one, fail_one, hang_once, hang_for_long, wait_until_news)
+@workflow
+async def read_url_in_child() -> str:
+    return await read_url(callback(str))
+
+
+WORKFLOWS = (read_url_in_child, weigh_one, fail_one, hang_once, hang_for_long, wait_until_news)
 
 
 async def main(folder: str, is_long: bool) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from child_steps import (
     WORKFLOWS,
@@ -16,10 +17,11 @@ from child_steps import (
     find_key_below,
     hang_for_long,
     hang_once,
+    read_url_in_child,
     wait_until_news,
     weigh_one,
 )
-from runtime_world import Machine, eventually, session_of, within
+from runtime_world import QUICK, Machine, eventually, session_of, within
 
 from arriero import Agent, App, Attempt, DefinitionError, TaskFailed, testing
 
@@ -65,6 +67,13 @@ async def test_a_child_without_a_parameter_for_it_finds_its_attempt(machine: Mac
         found = await within(task.result())
         (step,) = (await task.view()).steps
     assert found == f"key {step.idempotency_key}"
+
+
+async def test_a_callback_among_the_arguments_crosses_over_with_its_url(machine: Machine) -> None:
+    app = machine.app([child], WORKFLOWS, settings=msgspec.structs.replace(QUICK, public_url="https://shop"))
+    async with app.running():
+        task = await app.submit(read_url_in_child())
+        assert (await within(task.result())).startswith("https://shop/v1/callbacks/1.")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from store_world import World, step, submission
 
 from arriero.model.answers import Applied, Refusal, Submitted
 from arriero.model.processes import compute_first_number
-from arriero.store.contract import CAPABILITY_SECRET
+from arriero.store.contract import CALLBACK_SECRET, CAPABILITY_SECRET
 
 
 async def test_what_a_process_of_an_earlier_epoch_sends_is_refused_and_changes_nothing(world: World) -> None:
@@ -49,6 +49,13 @@ async def test_a_new_epoch_signs_with_another_secret(world: World) -> None:
     secret = await world.store.read_secret(CAPABILITY_SECRET)
     await world.store.new_epoch("operator")
     assert await world.store.read_secret(CAPABILITY_SECRET) not in (secret, b"")
+
+
+async def test_a_new_epoch_keeps_the_secret_of_callbacks(world: World) -> None:
+    """Services outside hold URLs of before. Nobody could send them others."""
+    secret = await world.store.read_secret(CALLBACK_SECRET)
+    await world.store.new_epoch("operator")
+    assert await world.store.read_secret(CALLBACK_SECRET) == secret
 
 
 async def test_who_never_registered_goes_on_submitting(world: World) -> None:

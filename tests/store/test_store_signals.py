@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from store_world import NOON, World
 
@@ -210,8 +211,41 @@ async def test_a_signal_for_one_wait_is_refused_once_that_cannot_take_it(world: 
     world.clock.at = Instant(NOON + 10)
     await world.refused(sending(signal_id="late", name=f"{name}#1", wait=1), "late")
     await world.advance(await world.task(1), ending=Hold(FAILED))
-    await world.refused(sending(signal_id="withdrawn", name=f"{name}#3", wait=3), "not_waiting")
+    await world.refused(sending(signal_id="late", name=f"{name}#1", wait=1), "late")
     assert task.task_no == 1
+
+
+async def test_a_held_task_keeps_what_is_for_one_wait_and_a_resubmission_opens_that_again(world: World) -> None:
+    await world.opened(await world.held(), wait("callback:bank"))
+    await world.advance(await world.task(1), ending=Hold(FAILED))
+    assert (await send(world, name="callback:bank#1", wait=1)).created
+    await world.refused(sending(signal_id="again", name="callback:bank#1", wait=1), "answered")
+    await world.written(
+        Operate(actor="o", verb=Verb.RESUBMIT, task_no=1, incarnation=1, by="ana", reason="mended", store_id="s")
+    )
+    await world.refused(
+        sending(signal_id="again", name="callback:bank#1", wait=1), "not_waiting"
+    )  # until its code asks
+    (claimed,) = await world.claim()
+    (row,) = claimed.steps
+    reopened = msgspec.structs.replace(wait("callback:bank"), reopens=row.step_no)
+    task = (await world.advance(claimed.task, opened=[reopened])).task
+    written = await world.advance(task, [taken(row.step_no, 1)], ending=Process("1"))
+    assert (written.steps[0].state, written.task.inbox) == (StepState.COMPLETED, 0)
+
+
+async def test_a_wait_of_a_life_that_was_undone_takes_nothing(world: World) -> None:
+    await world.opened(await world.held(), wait("callback:bank"))
+    written = await world.advance(await world.task(1), ending=BeginUndo(FAILED))
+    await world.advance(written.task, ending=Compensate(FAILED))
+    await world.refused(sending(name="callback:bank#1", wait=1), "undone")
+    await world.written(
+        Operate(actor="o", verb=Verb.RESUBMIT, task_no=1, incarnation=1, by="ana", reason="again", store_id="s")
+    )
+    await world.refused(sending(name="callback:bank#1", wait=1), "not_waiting")
+    (claimed,) = await world.claim()
+    await world.advance(claimed.task, ending=Hold(FAILED))
+    await world.refused(sending(name="callback:bank#1", wait=1), "not_waiting")
 
 
 async def test_the_first_reply_counts_and_only_to_a_request_that_was_taken(world: World) -> None:

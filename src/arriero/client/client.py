@@ -411,6 +411,26 @@ class Client:
 
         return Tokens(self.session)
 
+    async def complete_callback(self, token: str, value: Any, *, idempotency_key: str | None = None) -> bool:
+        """Complete a callback, as a service does over HTTP. The value is kept, durably, when this returns.
+
+        Args:
+            token: of the callback, as a step reads it: ``callback.token``.
+            value: of the type that the workflow waits for, or its plain JSON form.
+            idempotency_key: a delivery under the same key changes nothing; None: the same value is the same delivery.
+        Returns: False if the callback was completed by the same delivery before.
+        Raises: CallbackRefused - it was not made here, was completed by another value, or its time is over; the value does not
+            fit; InvalidInput - the value has no JSON form, or is too large; StoreError - send the same again.
+        """
+        from .callbacks import complete, read_token
+
+        text = codec.encode_untyped(value, "the value of the callback")
+        session, key = (
+            self.session,
+            None if idempotency_key is None else codec.check_id(idempotency_key, "idempotency_key"),
+        )
+        return await complete(session, await read_token(session.store, token), text, key)
+
     def replies(self, queue: str) -> Replies:
         """The messages of a reply queue, for ``async for``; taking the next acknowledges the one before.
 

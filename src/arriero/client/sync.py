@@ -376,6 +376,7 @@ class SyncApp(_Mirror):
     )
     workflows_view = _build_waiting_method(Client.workflows_view)
     metrics = _build_waiting_method(Client.metrics)
+    complete_callback = _build_waiting_method(Client.complete_callback)
     mutex = _build_handle_method(
         Client.mutex, SyncMutex, "A mutex on a lease in the store; arguments and errors are those of App.mutex."
     )

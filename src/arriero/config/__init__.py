@@ -15,7 +15,6 @@ from ..model import Verb
 from ..runtime import crash_points
 from ..runtime.settings import DEFAULT_ROLES, Settings
 from ..store import MEMORY
-from .http import TABLE as HTTP_TABLE
 from .http import HttpSettings
 from .trust import refuse_untrusted
 from .values import (
@@ -213,7 +212,8 @@ def _collect_settings() -> tuple[Setting, ...]:
         for field in msgspec.structs.fields(Configuration)
         if hasattr(hints[field.name], "__metadata__")
     ]
-    return tuple(sorted(found, key=lambda setting: setting.about.table == HTTP_TABLE))  # fields of the base come first
+    # Fields of the base come first there, and last here.
+    return tuple(sorted(found, key=lambda setting: setting.name in HttpSettings.__struct_fields__))
 
 
 SETTINGS = _collect_settings()  # in the order of their declaration; they are read, printed and documented from here

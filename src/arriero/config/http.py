@@ -1,10 +1,10 @@
-"""Settings of the HTTP API: the table ``[http]`` of ``arriero.toml``."""
+"""Settings of the HTTP API: the table ``[http]`` of ``arriero.toml``, and where others reach it."""
 
 from typing import Annotated
 
 import msgspec
 
-from .values import COUNT, HEADER, NAMES, NETWORKS, ORIGINS, PORT, SCOPES, TEXT, SettingInfo, ValueKind
+from .values import COUNT, HEADER, NAMES, NETWORKS, ORIGINS, PORT, PUBLIC_URL, SCOPES, TEXT, SettingInfo, ValueKind
 
 TABLE = "http"
 PORT_DEFAULT = 8478  # nobody is registered for it, and no well-known program listens there
@@ -17,6 +17,13 @@ def _declare_setting(kind: ValueKind, flag: str, text: str, unit: str = "") -> S
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A part of ``config.Configuration``."""
 
+    public_url: Annotated[
+        str,
+        SettingInfo(
+            PUBLIC_URL,
+            "Where services reach the HTTP API, like https://shop.example.com/arriero. Callbacks have their URLs below it.",
+        ),
+    ] = ""
     http_host: Annotated[
         str,
         _declare_setting(

@@ -190,6 +190,21 @@ def _webhook_url(value: object) -> str:
     return value
 
 
+def _public_url(value: object) -> str:
+    if not isinstance(value, str) or (value and not _is_plain_url(value)):
+        raise UnfitValue
+    return value.rstrip("/")
+
+
+def _is_plain_url(url: str) -> bool:
+    """Returns True for a URL to which a path can be added. Behind a proxy within a network it may be plain http."""
+    return (
+        url.startswith(("https://", "http://"))
+        and not {"?", "#"} & set(url)
+        and _is_safe_url(f"https://{url.partition('://')[2]}")
+    )
+
+
 def _is_safe_url(url: str) -> bool:
     from urllib.parse import urlsplit
 
@@ -328,6 +343,7 @@ WEBHOOK_URL = ValueKind(
     _webhook_url,
     mask=mask_webhook,
 )
+PUBLIC_URL = ValueKind("an https:// or http:// URL without user, password, ? and #", _public_url)
 WEBHOOK_SECRET = ValueKind("whsec_ and the base64 of 24 to 64 random bytes", _webhook_secret, is_secret=True)
 PORT = ValueKind(f"a whole number from 0 to {PORT_MAX}; 0 stands for one that is free", _port, int)
 TEXT = ValueKind("a text without control characters", _text)

@@ -230,10 +230,14 @@ class Execution:
         text = msgspec.json.encode({"seconds": seconds}).decode()
         return self._ask(RequestedStep(identity, text, None, later(self.now, seconds)))
 
-    def open_wait(self, wait: Wait) -> asyncio.Future[Any]:
-        """The code waits for a signal."""
-        self._occurrences[f"wait {wait.name}"] += 1
-        identity = (StepKind.TIMER, wait.name, f"#{self._occurrences[f'wait {wait.name}']}")
+    def number_wait(self, name: str) -> str:
+        """Return the key of the next wait of that name, which is opened with it."""
+        self._occurrences[f"wait {name}"] += 1
+        return f"#{self._occurrences[f'wait {name}']}"
+
+    def open_wait(self, wait: Wait, key: str = "") -> asyncio.Future[Any]:
+        """The code waits for a signal. ``key``: from ``number_wait``; empty: the next one."""
+        identity = (StepKind.TIMER, wait.name, key or self.number_wait(wait.name))
         fire_at = None
         if wait.within is not None:
             self.looked_at_time = True

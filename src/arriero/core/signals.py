@@ -116,19 +116,25 @@ def find_refusal(
     elif inbox.last_number >= SIGNALS_MAX:
         because, why = "too_many", f"the task has had {SIGNALS_MAX:,} signals, which is the limit"
     elif command.wait is not None:
-        return _refuse_by_wait(command, wait, inbox, now)
+        return _refuse_by_wait(command, task, wait, inbox, now)
     else:
         return None
     return Refusal(because, why, str(task.state))
 
 
-def _refuse_by_wait(command: SendSignal, wait: StepRow | None, inbox: Inbox, now: Instant) -> Refusal | None:
-    """Refuse what is for one wait alone, if that cannot take it any longer."""
+def _refuse_by_wait(
+    command: SendSignal, task: TaskRow, wait: StepRow | None, inbox: Inbox, now: Instant
+) -> Refusal | None:
+    """Refuse what is for one wait alone, if that cannot take it any longer.
+
+    The waits of a held task are withdrawn. A resubmission opens them again, with what is kept for them.
+    """
     if wait is None or not is_wait(wait) or address_wait(wait) != command.name:
         return Refusal("not_waiting", "the task has not asked for it")
-    if wait.state is StepState.WITHDRAWN:
+    is_of_past_life = wait.ordinal <= task.past_count
+    if is_of_past_life or (wait.state is StepState.WITHDRAWN and task.state is not TaskState.HELD):
         return Refusal("not_waiting", "the task does not wait for it any longer")
-    if wait.state is not StepState.PENDING:
+    if wait.state not in (StepState.PENDING, StepState.WITHDRAWN):
         is_late = wait.result is None
         return Refusal("late", "its time was over") if is_late else Refusal("answered", "it was answered before")
     if inbox.named:

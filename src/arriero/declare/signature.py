@@ -14,7 +14,7 @@ import msgspec
 
 from ..errors import DefinitionError, InvalidArguments, InvalidInput
 from ..payloads import codec
-from ..payloads.payload_types import build_example, find_unwritable, may_hold_unsortable_set
+from ..payloads.payload_types import build_example, find_unwritable, holds_reference, may_hold_unsortable_set
 from ..payloads.plain_values import fill_in_defaults
 from ..payloads.round_trip import Check, build_check, check_unannotated
 from ..text.format import format_count
@@ -68,6 +68,7 @@ class Signature:
         self._checks: dict[str, Check] = {}
         self._check_result: Check | None = None
         self._need_sorting = self._result_needs_sorting = False
+        self.takes_references = False  # an argument may be, or hold, a Callback
         # From JSON text. Raises InvalidInput when it does not fit.
         self.result: Callable[[str], Any] = self._resolve_and_read_result
         self._read_arguments: Callable[[str], Any] = self._resolve_and_read_arguments  # a mark for each absent one
@@ -89,12 +90,14 @@ class Signature:
         for parameter in self._parameters:
             of = hints.get(parameter.name, Any)
             refuse_misplaced(self.what, parameter.name, of, gives=self._may_be_given)
-            codec.decoder(of, f"{self.what}: parameter {parameter.name}")  # one by one, so that the culprit is named
+            # One by one, so that the culprit is named.
+            codec.decoder(of, f"{self.what}: parameter {parameter.name}", may_refer=self._may_be_given)
+            self.takes_references = self.takes_references or holds_reference(of)
             fields.append((parameter.name, of | msgspec.UnsetType if of is not Any else Any, _ABSENT))
             self._checks[parameter.name] = self._build_check(hints, parameter.name, f"parameter {parameter.name}")
             self._need_sorting = self._need_sorting or may_hold_unsortable_set(of)
         struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-        self._read_arguments = codec.decoder(struct, self.what)
+        self._read_arguments = codec.decoder(struct, self.what, may_refer=self._may_be_given)
         of = hints.get("return", Any)
         self.result = codec.decoder(of, f"{self.what}: result")
         if (why := find_unwritable(of)) is not None:  # here, since a result is refused after the service was called

@@ -18,7 +18,7 @@ import msgspec
 
 from ..errors import DefinitionError, InvalidInput, StepError, parse_retry_after
 from .payload_types import find_unreadable
-from .plain_values import SCALARS, add_article, encode_hook, holds_unsortable_set, sort_sets
+from .plain_values import SCALARS, Reference, add_article, encode_hook, holds_unsortable_set, sort_sets
 from .pydantic_models import is_model, load_model
 from .round_trip import Check, check_untyped
 
@@ -34,6 +34,9 @@ TEXT_LENGTH_MAX = 4_000  # of an error text: enough to find the cause, small eno
 def _to_user_type(wanted: type, value: Any) -> Any:
     if is_model(wanted):
         return load_model(wanted, value)
+    of = typing.get_origin(wanted) or wanted
+    if isinstance(of, type) and issubclass(of, Reference):
+        return of.read_plain(value)
     raise NotImplementedError(f"{wanted!r} cannot be made from JSON; use a dataclass, msgspec.Struct or pydantic model")
 
 
@@ -198,20 +201,24 @@ def _explain_remedy(of: Any) -> str:
     return "Give a dataclass, a msgspec.Struct or a pydantic model with the values that are needed"
 
 
-def decoder(of: Any, what: str) -> Callable[[str], Any]:
-    """A function from JSON text to the type ``of``.
+def decoder(of: Any, what: str, *, may_refer: bool = False) -> Callable[[str], Any]:
+    """A function from JSON text to the type ``of``. ``may_refer``: also to one with a ``Reference`` in it.
 
     Raises: DefinitionError - the type cannot be distinguished in JSON, or is not known. The function itself raises
     InvalidInput for text that does not fit the type.
     """
     try:
         decode = msgspec.json.Decoder(of, dec_hook=_to_user_type).decode
-        unreadable = find_unreadable(of)
+        unreadable = find_unreadable(of, may_refer=may_refer)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DefinitionError(
             f"{what} has the type {_show_type(of)}, which cannot be read back from JSON: {error}. {_explain_remedy(of)}"
         ) from error
 
+    if isinstance(unreadable, type) and issubclass(unreadable, Reference):
+        raise DefinitionError(
+            f"{what} has the type {_show_type(of)}: only a step takes a {unreadable.__name__}, as an argument from workflow code"
+        )
     if unreadable is not None:
         which = "which" if unreadable is of else f"and {_show_type(unreadable)}"
         raise DefinitionError(

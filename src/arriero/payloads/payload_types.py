@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from .plain_values import EXACT_SCALARS, list_fields
+from .plain_values import EXACT_SCALARS, Reference, list_fields
 from .pydantic_models import find_unwritable_field, is_model
 
 EXAMPLE_DEPTH_MAX = 6
@@ -84,12 +84,27 @@ def find_unwritable(of: Any) -> str | None:
     return None
 
 
-def find_unreadable(of: Any) -> Any:
-    """Find the type in ``of``, however deep, that nothing can be made of; None: there is none."""
+def find_unreadable(of: Any, *, may_refer: bool = False) -> Any:
+    """Find the type in ``of``, however deep, that nothing can be made of; None: there is none.
+
+    Args:
+        may_refer: a ``Reference`` can be read here.
+    """
     for part in _walk(inspect.type_info(of), set()):
-        if isinstance(part, inspect.CustomType) and not is_model(part.cls):
-            return part.cls
+        if isinstance(part, inspect.CustomType) and not is_model(part.cls) and not (may_refer and _is_reference(part)):
+            return get_class(part)
     return None
+
+
+def holds_reference(of: Any) -> bool:
+    """Returns True if a value of the type may hold a ``Reference``."""
+    return any(
+        isinstance(part, inspect.CustomType) and _is_reference(part) for part in _walk(inspect.type_info(of), set())
+    )
+
+
+def _is_reference(info: inspect.CustomType) -> bool:
+    return issubclass(get_class(info), Reference)
 
 
 def _walk(info: Any, seen: set[int]) -> Iterator[inspect.Type]:

@@ -11,7 +11,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import msgspec
@@ -22,6 +22,19 @@ EXACT_SCALARS = frozenset((str, int, float, bool, type(None), bytes, date, timed
 SCALARS = EXACT_SCALARS | {datetime, time, Decimal}
 _NUMBERS = frozenset((int, float))
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+class Reference:
+    """A value of which an argument records only what it refers to. It is read back where arguments of steps are read."""
+
+    def write_plain(self) -> Any:
+        """Return its plain JSON form."""
+        raise NotImplementedError
+
+    @classmethod
+    def read_plain(cls, value: Any) -> Self:
+        """Make one of its plain form. Raises ValueError - it has another form, or refers to nothing that is there."""
+        raise NotImplementedError
 
 
 def add_article(name: str) -> str:
@@ -39,7 +52,7 @@ def encode_hook(value: Any) -> Any:
         if not may_hold_set(type(value)):
             return dumped.plain
         return sort_sets(value, dumped.plain, by_alias=dumped.by_alias)
-    return to_plain_scalar(value)
+    return value.write_plain() if isinstance(value, Reference) else to_plain_scalar(value)
 
 
 def to_plain_scalar(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Requests as programs outside of Python get them, and the attempts and calls that wait here for their reports."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from ..core.attempts import find_latest_complete_by, has_expired, was_found_expired
 from ..core.capabilities import Capability, seal_capability
 from ..declare.attempt import Attempt, Undo
+from ..declare.callbacks import CallbackAccess, give_accesses
 from ..declare.steps import Step
 from ..errors import InvalidInput, StoreError
 from ..events import read_events_to_show
@@ -25,6 +26,7 @@ class RemoteAttempt:
     Args:
         attempt: its first argument, of a compensation the Undo.
         task: in which it runs; cancelled, it ends without a report.
+        accesses: to the callbacks among its arguments, by the labels of their waits.
     """
 
     def __init__(
@@ -34,12 +36,14 @@ class RemoteAttempt:
         attempt: Attempt,
         time: AttemptTime,
         task: "asyncio.Task[Any]",
+        accesses: Mapping[str, CallbackAccess],
     ) -> None:
         self.dispatch = dispatch
         self.definition = definition
         self.attempt = attempt
         self.time = time
         self.task = task
+        self.accesses = accesses
         self.outcome: asyncio.Future[ReportedResult] = task.get_loop().create_future()
         self.is_delivered = False
         self.is_handed_over = False  # its program holds it, by the store
@@ -162,8 +166,7 @@ def build_capability(remote_attempt: RemoteAttempt, store_id: str, app: str) -> 
 def build_request(remote_attempt: RemoteAttempt, store_id: str, secret: bytes, app: str) -> RemoteRequest:
     """Build the request of an attempt, as a process of an App gives it out."""
     step, attempt = remote_attempt.dispatch.step, remote_attempt.attempt
-    signature = remote_attempt.definition.signature
-    arguments = signature.encode_arguments(signature.arguments_with_defaults(step.arguments))
+    arguments = _write_arguments(remote_attempt)
     undo = remote_attempt.read_undo()
     return RemoteRequest(
         task=remote_attempt.dispatch.task_id,
@@ -183,6 +186,13 @@ def build_request(remote_attempt: RemoteAttempt, store_id: str, secret: bytes, a
         result=None if undo is None else _as_raw(undo.result),
         forward_checkpoint=None if undo is None else _as_raw(undo.checkpoint),
     )
+
+
+def _write_arguments(remote_attempt: RemoteAttempt) -> str:
+    """Write the arguments as a program outside of Python gets them: all of them, and callbacks with their URLs."""
+    signature, recorded = remote_attempt.definition.signature, remote_attempt.dispatch.step.arguments
+    with give_accesses(remote_attempt.accesses, hands_out=True):
+        return signature.encode_arguments(signature.arguments_with_defaults(recorded))
 
 
 def _as_raw(text: str | None) -> msgspec.Raw | None:

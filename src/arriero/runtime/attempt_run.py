@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,10 @@ import msgspec
 
 from ..core.supervision import decode_step_policy, on_attempt_failed, retry_delay
 from ..declare.attempt import Attempt, StepTry, current_try
+from ..declare.callbacks import CallbackAccess, read_arguments
 from ..declare.compensation import Compensation
 from ..declare.resources import ResourcePool, open_resources
+from ..declare.signature import Signature
 from ..declare.steps import Agent, Step
 from ..errors import InvalidInput, Permanent, StepError, StoreError, Transient
 from ..model import StepKind, StepRow
@@ -26,6 +28,7 @@ from .agent_requests import RemoteAttempt
 from .attempt_outcome import ThreadAnswer, build_failure, build_undo, encode_success
 from .attempt_time import AttemptRegistry, AttemptTime
 from .call_monitor import EndedCall
+from .callbacks import build_accesses
 from .child_call import call_in_child
 from .hosted_agent import HostedAgent
 from .ports import Timer
@@ -79,6 +82,7 @@ class AttemptRun:
         self.has_place = True  # of its Agent; False while it waits for the retry budget
         self.has_reported = False
         self._remote_attempt: RemoteAttempt | None = None  # of the last try, if a program outside of Python makes it
+        self._accesses: Mapping[str, CallbackAccess] = {}  # to the callbacks among its arguments
         self.is_over = False  # it has ended, or was left behind
         self._over: asyncio.Future[None] | None = None  # made for the caller that waits for that
 
@@ -200,7 +204,11 @@ class AttemptRun:
 
     async def _run_tries(self) -> Outcome | None:
         try:
+            if self._definition is not None and self._definition.signature.takes_references:
+                self._accesses = await build_accesses(self._context, self._step)
             call = self._build_call()
+        except Transient as error:
+            return self._decide_failure(build_failure(error), in_doubt=False)
         except InvalidInput as error:  # recorded by other code than ours: nothing was sent, and no retry will fix it
             text = recordable_text(str(error))
             refused = StepFailure("permanent", text, "refused_arguments", trace=capture_traceback(error))
@@ -367,14 +375,16 @@ class AttemptRun:
             return None
         given = (self.dispatch.task_id, self.label, step.attempt, step.idempotency_key, self._time)
         first = build_undo(self._step, definition, given) if is_undo else Attempt(*given)
-        return partial(self._make_try, definition, code, first, [code.signature.arguments(step.arguments)])
+        return partial(
+            self._make_try, definition, code, first, [_read_arguments(code.signature, step.arguments, self._accesses)]
+        )
 
     def _make_try(
         self, definition: Step[Any, Any], code: Step[Any, Any] | Compensation, first: Attempt, checked: list[Any]
     ) -> Awaitable[Any]:
         """Call the step's function. ``checked``: its arguments; made again for each further try, as a step may change them."""
         step, signature, agent = self._step, code.signature, definition.agent
-        arguments = checked.pop() if checked else signature.arguments(step.arguments)
+        arguments = checked.pop() if checked else _read_arguments(signature, step.arguments, self._accesses)
         self._step_try = StepTry(first, self.dispatch.tags)
         current_try.set(self._step_try)
         if self._context.substitutes is not None:
@@ -383,7 +393,7 @@ class AttemptRun:
         if definition.is_remote:
             return self._ask_program(definition, first)
         if isinstance(code, Step) and code.run_in == "process" and not self._context.ports.runs_inline:
-            return call_in_child(self._context.ports, code, step, self.dispatch.task_id, self._time)
+            return call_in_child(self._context.ports, code, step, self.dispatch.task_id, self._time, self._accesses)
         open_resources.set(self._parts.resources.opened)
         if code.is_async:
             coroutine: Awaitable[Any] = signature.call(first, arguments)
@@ -393,7 +403,7 @@ class AttemptRun:
     def _ask_program(self, definition: Step[Any, Any], first: Attempt) -> Awaitable[Any]:
         """Have a program outside of Python carry the step out."""
         assert self._task is not None
-        self._remote_attempt = RemoteAttempt(self.dispatch, definition, first, self._time, self._task)
+        self._remote_attempt = RemoteAttempt(self.dispatch, definition, first, self._time, self._task, self._accesses)
         if definition.is_pulled:
             return self._parts.remote.wait_for_report(self._remote_attempt)
         open_resources.set(self._parts.resources.opened)
@@ -438,3 +448,7 @@ class AttemptRun:
                 self._report_thread_answer()
 
         return self._context.ports.run_in_thread(agent.name, agent.max_in_flight, answer.call, on_end)
+
+
+def _read_arguments(signature: Signature, text: str, accesses: Mapping[str, CallbackAccess]) -> dict[str, Any]:
+    return read_arguments(signature, text, accesses) if signature.takes_references else signature.arguments(text)

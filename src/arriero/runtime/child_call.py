@@ -1,10 +1,12 @@
 """One call of a step's function in a child process, as its attempt waits for it."""
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from ..declare.callbacks import CallbackAccess
 from ..declare.steps import Step
 from ..errors import AttemptOver, Permanent, Transient
 from ..model import StepRow
@@ -52,7 +54,12 @@ RaisedInChild = UnknownInChild | PermanentInChild | TransientInChild
 
 
 async def call_in_child(
-    ports: Ports, definition: Step[Any, Any], step: StepRow, task_id: str, time: AttemptTime
+    ports: Ports,
+    definition: Step[Any, Any],
+    step: StepRow,
+    task_id: str,
+    time: AttemptTime,
+    accesses: Mapping[str, CallbackAccess],
 ) -> ChildSucceeded | ChildUnrecordable:
     """Call a step's function in a child process. Cancelled, it kills the child immediately.
 
@@ -73,6 +80,7 @@ async def call_in_child(
         deadline=time.deadline,
         checkpoint=time.checkpoint,
         trace_headers=dict(time.trace_headers),
+        accesses=accesses,
     )
     try:
         child = await ports.start_child()

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NoReturn
 import msgspec
 
 from ..declare.attempt import Attempt, StepTry, current_try
+from ..declare.callbacks import read_arguments
 from ..declare.resources import Resource, open_resources
 from ..declare.signature import Signature, takes_given
 from ..errors import ArrieroError, AttemptOver, Cause, InvalidInput, Permanent, StepError, Transient
@@ -155,7 +156,7 @@ def _call(call: ChildCall, parent: Parent) -> ChildSucceeded | ChildUnrecordable
         function = find_function(call.module, call.function)
         is_given = takes_given(function, call.what, Attempt)
         signature = Signature(function, call.what, is_given=is_given, may_be_given=True)
-        arguments = signature.arguments(call.arguments)
+        arguments = read_arguments(signature, call.arguments, call.accesses)
     except InvalidInput as error:  # as in the parent's own thread
         return ChildFailed(
             "permanent", recordable_text(str(error)), "refused_arguments", trace=capture_traceback(error)

@@ -1,9 +1,11 @@
 """The messages between a process and the child process that runs one call of a step; each is one line of JSON."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from ..declare.callbacks import CallbackAccess
 from ..errors import Cause
 from ..model import Instant
 from ..model.failures import CapturedTraceback
@@ -16,6 +18,7 @@ class ChildCall(msgspec.Struct, frozen=True):
         module, function: where the function is found; ``path``: the parent's ``sys.path``.
         arguments: JSON text. checkpoint: likewise, or None.
         deadline: on the clock since boot, which all processes of a machine share.
+        accesses: to the callbacks among the arguments, by their labels.
     """
 
     path: tuple[str, ...]
@@ -31,6 +34,7 @@ class ChildCall(msgspec.Struct, frozen=True):
     deadline: float
     checkpoint: str | None
     trace_headers: dict[str, str] = {}
+    accesses: Mapping[str, CallbackAccess] = {}
 
 
 class AskedByChild(msgspec.Struct, frozen=True, tag="asked"):

@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         redispatch_per_second_max: attempts that expired and come back in a second, by one leader.
         approvals_cancel: operators who must ask for a task to be cancelled; with more than one no schedule cancels a run.
         lost_processes_max: a task is held once that many processes were lost with it in a row.
+        public_url: under which services reach the HTTP API, without a slash at its end; empty: not said.
     """
 
     lease_seconds: float = 3.0
@@ -58,10 +59,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redispatch_per_second_max: int = REDISPATCH_PER_SECOND_MAX
     lost_processes_max: int = HELD_FROM
     approvals_cancel: int = 1
+    public_url: str = ""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if getattr(self, name) <= 0:
+            if name != "public_url" and getattr(self, name) <= 0:
                 raise DefinitionError(f"{name} is {getattr(self, name)!r}; it must be above 0")
         if self.lost_processes_max <= PROBATION_FROM:
             raise DefinitionError(

@@ -11,6 +11,7 @@ from ..model import ConvoyRow, Instant, Loaded, StepRow, TailRow, TaskRow, TaskS
 from ..model.processes import ProcessRow
 
 CAPABILITY_SECRET = "capability"
+CALLBACK_SECRET = "callback"  # kept when an epoch begins: who was given a token before does not get another one
 CURSOR_SECRET = "cursor"  # of the lists of the HTTP API
 SECRET_BYTES = 32
 COUNTED_MAX = 10_000  # of each kind: enough for a trend and an alarm, few enough to count within milliseconds

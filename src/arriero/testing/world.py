@@ -93,6 +93,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 START = Instant(1_767_225_600_000_000)  # 2026-01-01, the same in every run
+PUBLIC_URL = "https://callbacks.test"  # below which callbacks have their URLs
 FOREVER = 1e9  # leases of a world that only one process inhabits
 TURNS = 40  # turns of the event loop without any activity after which everybody definitely waits
 REAL_SECONDS_MAX = 2.0  # real time given to steps' own functions before the clock continues without them
@@ -198,6 +199,7 @@ class World:
             progress_seconds=FOREVER,
             hang_seconds=FOREVER,
             approvals_cancel=self._configuration.approvals_cancel,
+            public_url=PUBLIC_URL,
         )
         self.app.session.substitutes = Substitutes(self._find_substitute, self._find_probe)
         self.clock = Clock(self._store.now, self._advance)

@@ -40,7 +40,7 @@ from ...model import (
 from ...model.commands import Claim, Submit
 from ...model.leases import LeaseRow
 from ...model.processes import ProcessRow, compute_first_number
-from ..contract import PastDeadline, Purge, Renewals
+from ..contract import CALLBACK_SECRET, PastDeadline, Purge, Renewals
 from ..engine.batch import STORE_STREAM
 from ..quarantine import UNREADABLE
 from ..readable import refuse_unreadable
@@ -239,7 +239,7 @@ class MemoryProcesses(MemoryDue, ProcessRows):
         self.epoch += 1
         for process_no in self.processes:
             self.retire_process(process_no, self.now())
-        for name in tuple(self.secrets):
+        for name in self.secrets.keys() - {CALLBACK_SECRET}:
             self._remove(self.secrets, name)
         for what in ("task", "process"):
             self.number_from(what, compute_first_number(self.epoch))

@@ -217,7 +217,7 @@ class ProcessRows(LeaseRows):
     def open_epoch(self) -> int:
         """Begin the next epoch; returns its number.
 
-        All processes are retired, secrets are removed, and numbers that may have been given are left out.
+        All processes are retired, secrets but that of callbacks are removed, and numbers that may have been given are left out.
         """
 
     def rename_workflows(self, old: str, new: str) -> None:

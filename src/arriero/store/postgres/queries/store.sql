@@ -97,5 +97,5 @@ SELECT value FROM {schema}.secret WHERE name = %(name)s
 -- add_secret: keep a secret, unless one is kept under its name.
 INSERT INTO {schema}.secret (name, value) VALUES (%(name)s, %(value)s) ON CONFLICT (name) DO NOTHING
 
--- delete_secrets: remove all secrets: the next ones who need one make another.
-DELETE FROM {schema}.secret
+-- delete_secrets: remove all secrets but that of callbacks: the next ones who need one make another.
+DELETE FROM {schema}.secret WHERE name <> 'callback'

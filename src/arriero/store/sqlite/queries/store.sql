@@ -17,5 +17,5 @@ SELECT value FROM arriero_secret WHERE name = :name
 -- add_secret: keep a secret, unless one is kept under its name.
 INSERT INTO arriero_secret (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING
 
--- delete_secrets: remove all secrets: the next ones who need one make another.
-DELETE FROM arriero_secret
+-- delete_secrets: remove all secrets but that of callbacks: the next ones who need one make another.
+DELETE FROM arriero_secret WHERE name <> 'callback'

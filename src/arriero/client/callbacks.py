@@ -1,0 +1,117 @@
+"""Completes callbacks: who has the token of one sends the value that a task waits for. The same for all interfaces."""
+
+import hashlib
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from ..core.apps import is_another_app
+from ..core.capabilities import CallbackToken, read_callback
+from ..core.task_run import TaskRun
+from ..declare.signals import check_value
+from ..errors import CallbackRefused
+from ..model import Loaded, StepRow, StepState, TaskState
+from ..model.answers import Refusal, SignalKept
+from ..model.commands import SendSignal
+from ..model.signals import address_wait, name_wait
+from ..store.contract import CALLBACK_SECRET
+from ..store.state_store import StateStore
+from .session import Session
+from .signals import build_send
+
+REPLAYED_MAX = 1_000  # steps of a task whose code is run to check a value; of a longer one its Scheduler says what fits
+
+ClosedBecause = Literal["unknown", "purged", "past_life", "not_waiting"]
+_CLOSED: dict[ClosedBecause, str] = {
+    "unknown": "there is no such callback",
+    "purged": "its task is not there any longer",
+    "past_life": "its task was undone and began again, with callbacks of its own",
+    "not_waiting": "its task does not wait for it",
+}
+
+
+def _refuse(because: ClosedBecause) -> CallbackRefused:
+    return CallbackRefused(f"the callback is refused: {_CLOSED[because]}", because=because)
+
+
+async def read_token(store: StateStore, text: str) -> CallbackToken:
+    """Read a token. Raises: CallbackRefused - this store did not make it; StoreError."""
+    token = read_callback(text, await store.read_secret(CALLBACK_SECRET), store.store_id)
+    if token is None:
+        raise _refuse("unknown")
+    return token
+
+
+async def complete(session: Session, token: CallbackToken, value: str, key: str | None) -> bool:
+    """Complete a callback. The value is kept, durably, when this returns.
+
+    Args:
+        value: JSON text that was checked to be one value.
+        key: under which the sender sends the same again; None: the same value is the same delivery.
+    Returns: False - it was completed before, by this value or under this key.
+    Raises: CallbackRefused; InvalidInput - the value is too large; StoreError - send the same again.
+    """
+    check_value(value, "the callback")
+    loaded, wait = await _find_wait(session.store, token)
+    if wait.state is StepState.PENDING and (unfit := _find_unfit(session, loaded, wait, value)):
+        raise _refuse_unfit(unfit)
+    command = _build_command(session, token, wait, value, key)
+    answer = await session.send(command)
+    if isinstance(answer, SignalKept) and answer.created:
+        return True
+    loaded, wait = await _find_wait(session.store, token)
+    values = [signal.value for signal in loaded.signals if signal.name == command.name]
+    values += [] if wait.result is None else [wait.result]  # there is one at most
+    is_same = isinstance(answer, SignalKept) or (isinstance(answer, Refusal) and answer.verdict == "another_value")
+    if is_same and not values:
+        raise _refuse_unfit("the code of the task cannot read the value that was sent before; send another one")
+    if is_same or any(_digest(one) == _digest(value) for one in values):
+        return False
+    assert isinstance(answer, Refusal)
+    because = "answered" if values else answer.verdict
+    raise CallbackRefused(f"the callback is refused: {answer.detail}", because=because)
+
+
+async def _find_wait(store: StateStore, token: CallbackToken) -> tuple[Loaded, StepRow]:
+    loaded = await store.load(token.task_no)
+    if loaded is None or loaded.task.submitted_at != token.submitted_at:
+        raise _refuse("purged")
+    if loaded.task.past_count != token.life:
+        raise _refuse("past_life")
+    name = name_wait("callback", token.label)
+    wait = next((step for step in loaded.life if address_wait(step) == name), None)
+    if wait is None:
+        raise _refuse("not_waiting")
+    return loaded, wait
+
+
+def _refuse_unfit(why: str) -> CallbackRefused:
+    return CallbackRefused(f"the value does not fit the callback, which stays open: {why}", because="unfit")
+
+
+def _find_unfit(session: Session, loaded: Loaded, wait: StepRow, value: str) -> str:
+    """Return why the code of a task cannot read a value; empty: it can, or the code is not here."""
+    task = loaded.task
+    code = None if is_another_app(session.app, task.app) else session.codes.get(task.workflow)
+    if code is None or task.state is not TaskState.PROCESSING or len(loaded.steps) > REPLAYED_MAX:
+        return ""
+    run = TaskRun(loaded, code)
+    try:
+        return run.find_unfit(replace(wait, state=StepState.COMPLETED, result=value))
+    finally:
+        run.close()
+
+
+def _build_command(session: Session, token: CallbackToken, wait: StepRow, value: str, key: str | None) -> SendSignal:
+    """Build the command. Its id says which delivery it is, to which wait of which life."""
+    delivery = _digest(value) if key is None else f"key {key}"
+    about = f"{token.life} {token.label}\n{delivery}"
+    signal_id = f"callback-{hashlib.sha256(about.encode()).hexdigest()[:40]}"
+    command = build_send(session, token.task_no, wait.name, value, signal_id, "", wait=wait)
+    return replace(command, app="")  # who has the token has the right, at the server of any App
+
+
+def _digest(value: str) -> str:
+    """A digest of a JSON value, whatever its spaces and the order of its keys."""
+    return hashlib.sha256(msgspec.json.encode(msgspec.json.decode(value), order="sorted")).hexdigest()

@@ -1,0 +1,45 @@
+"""Makes the URLs and tokens of callbacks when an attempt begins: its recorded arguments only name the waits."""
+
+import msgspec
+
+from ..core.capabilities import CallbackToken, seal_callback
+from ..declare.callbacks import KIND, CallbackAccess
+from ..errors import StoreError, Transient
+from ..model import StepRow
+from ..model.instants import as_datetime
+from ..model.signals import address_wait, name_wait
+from ..store.contract import CALLBACK_SECRET
+from .process_context import ProcessContext
+
+PATH = "/v1/callbacks/"
+
+
+async def build_accesses(context: ProcessContext, step: StepRow) -> dict[str, CallbackAccess]:
+    """Build the accesses to the callbacks that the arguments of a step name, by the labels of their waits.
+
+    Raises: Transient - the store did not answer, or no URL is known under which services reach this API. Nothing was sent.
+    """
+    prefix, store, public_url = name_wait(KIND, ""), context.store, context.settings.public_url
+    try:
+        secret, loaded = await store.read_secret(CALLBACK_SECRET), await store.load(step.task_no)
+    except StoreError as error:
+        raise Transient(f"the store did not answer: {error}", code="no_store") from error
+    accesses: dict[str, CallbackAccess] = {}
+    if loaded is None:
+        return accesses
+    task = loaded.task
+    for wait in loaded.life:
+        label = address_wait(wait).removeprefix(prefix)
+        if not wait.name.startswith(prefix) or msgspec.json.encode(label).decode() not in step.arguments:
+            continue
+        if not public_url:
+            raise Transient(
+                f"callback {label} needs a URL: set public_url (ARRIERO_PUBLIC_URL) for the processes that run steps, like"
+                " https://shop.example.com",
+                code="no_public_url",
+            )
+        names = CallbackToken(task.task_no, task.submitted_at, task.past_count, label)
+        token = seal_callback(names, secret, store.store_id)
+        expires_at = None if wait.not_before is None else as_datetime(wait.not_before)
+        accesses[label] = CallbackAccess(f"{public_url}{PATH}{token}", token, expires_at)
+    return accesses
