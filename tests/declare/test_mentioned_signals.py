@@ -25,7 +25,7 @@ class Signals:
 def find(function: Any) -> list[str]:
     found = find_mentioned_signals(function)
     assert found.are_all
-    return found.names
+    return found.list_names()
 
 
 async def wait_for_payment() -> int:
@@ -78,7 +78,7 @@ async def test_the_code_of_another_workflow_that_runs_as_a_part_is_looked_throug
     async def whole() -> None:
         await part.function()
 
-    assert whole.signals.names == ["approved"]
+    assert whole.signals.list_names() == ["approved"]
 
 
 async def test_functions_that_mention_each_other_are_looked_through_once() -> None:
@@ -110,6 +110,6 @@ async def test_declared_signals_are_known_beside_those_that_the_code_mentions() 
     async def code() -> None:
         await approved.wait()
 
-    assert code.signals.names == ["approved", "paid"]
-    with pytest.raises(DefinitionError, match="each of signals is 'paid'; it must be of the type Signal"):
+    assert code.signals.list_names() == ["approved", "paid"]
+    with pytest.raises(DefinitionError, match="each of signals is 'paid'; it must be of the type Signal or Request"):
         workflow(signals=["paid"])(code.function)  # type: ignore[list-item]

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
-from arriero import Agent, App, Attempt, Permanent, Signal, TaskFailed, workflow
+from arriero import Agent, App, Attempt, Permanent, Request, Signal, TaskFailed, workflow
 
 
 @dataclass
@@ -16,6 +16,7 @@ class Approval:
 approved = Signal("approved", Approval)
 paid = Signal("paid", int)
 other = Signal("other", int)  # nobody here waits for it
+change_address = Request("change_address", str, int)
 till = Agent("till", breaker=None)
 
 
@@ -42,11 +43,25 @@ async def refuse() -> None:
     raise Permanent("no")
 
 
-app = App("shop", agents=[till], workflows=[sell, sell_at_once, refuse])  # for the command line, which names the store
+@workflow
+async def deliver() -> list[str]:
+    addresses: list[str] = []
+    while len(addresses) < 2:
+        request = await change_address.receive()
+        if not request.value:
+            request.refuse("an address has at least one letter")
+            continue
+        addresses.append(request.value)
+        request.reply(len(addresses))
+    return addresses
+
+
+WORKFLOWS = [sell, sell_at_once, refuse, deliver]
+app = App("shop", agents=[till], workflows=WORKFLOWS)  # for the command line, which names the store
 
 
 def open_app(url: str, name: str = "shop") -> App:
-    return App(name, agents=[till], workflows=[sell, sell_at_once, refuse], store=url)
+    return App(name, agents=[till], workflows=WORKFLOWS, store=url)
 
 
 async def plant(url: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 from runtime_world import eventually
-from starlette.requests import Request
+from starlette.requests import Request as HttpRequest
 
 from arriero import (
     Agent,
@@ -15,6 +15,7 @@ from arriero import (
     ApprovalNeeded,
     Attempt,
     Permanent,
+    Request,
     Retry,
     Signal,
     Supervision,
@@ -40,7 +41,7 @@ UNLIMITED = GateLimits(rate=RatePolicy(1e9, 10**9), agent_rate=RatePolicy(1e9, 1
 class ScopesInTokens:
     """Takes a token as the list of the scopes that its holder has, with commas between them."""
 
-    async def authenticate(self, request: Request) -> Caller:
+    async def authenticate(self, request: HttpRequest) -> Caller:
         scopes = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not scopes:
             raise Problem(UNAUTHENTICATED, "no token")
@@ -138,7 +139,18 @@ class Vault:
             while True:
                 await said.wait()
 
-        self.workflows = [sell, refuse, inspect_order, retry_order, call_order, wait_long, pay_order, listen]
+        asked = Request("asked", str, str)
+
+        @workflow
+        async def converse(order: str) -> str:
+            while True:
+                request = await asked.receive()
+                if request.value.endswith("no"):
+                    request.refuse(f"{reason}: no")
+                else:
+                    request.reply(f"{payload}: reply")
+
+        self.workflows = [sell, refuse, inspect_order, retry_order, call_order, wait_long, pay_order, listen, converse]
         return App(name, agents=[till, bank, down, spare], workflows=self.workflows, store=self.store)
 
     def id(self, what: str) -> str:
@@ -168,6 +180,7 @@ class Vault:
         await self.submit("called", "call_order")
         await self.submit("sleeping", "wait_long")
         await self.submit("listening", "listen")
+        await self.submit("conversing", "converse")
         await self.end("sold", "refused", "held", "by-hand", "edited")
         hand = {"by": "ana", "reason": "asked by the bank"}
         await self.app.task(self.id("by-hand")).answer(**hand, step="audit", result=f"{self.payload}: by hand")
@@ -272,6 +285,12 @@ class Vault:
             Ask("POST /v1/tasks/{task_id}/signals/{name}", f"{say}/said", {"value": f"{self.payload}: said"}),
             Ask("GET /v1/tasks/{task_id}/signals", say),
         ]
+        request, path = "POST /v1/tasks/{task_id}/requests/{name}", f"/v1/tasks/{self.id('conversing')}/requests/asked"
+        for value in ("yes", "no"):
+            found.append(
+                Ask(request, path, {"value": f"{self.payload}: {value}", "request_id": value}, {"Prefer": "wait=30"})
+            )
+        found.append(Ask("GET /v1/tasks/{task_id}/signals", f"/v1/tasks/{self.id('conversing')}/signals"))
         return found
 
     def _list_requests_of_verbs(self, turn: str) -> list[Ask]:

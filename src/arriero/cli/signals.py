@@ -1,18 +1,29 @@
-"""``arriero task send`` and ``arriero task signals``: signals to a task, and those that it got."""
+"""``arriero task send``, ``request`` and ``signals``: signals and requests to a task, and those that it got."""
 
 import asyncio
+import sys
+from contextlib import suppress
 
 import click
 import msgspec
 
 from ..client.app import App
-from ..client.json_signals import ShownSignal, build_json_send, load_signals
-from ..client.signals import SignalReceipt, send
+from ..client.json_signals import (
+    RequestAnswer,
+    ShownSignal,
+    build_json_send,
+    build_request_answer,
+    load_signals,
+)
+from ..client.signals import SignalReceipt, send, wait_for_reply
 from ..client.task_verbs import find_task, load_task_to_act
+from ..operations.problems import ExitCode
+from ..text.escaping import shell_argument
 from .options import (
     NUMBER,
     by_option,
     json_option,
+    parse_duration,
     print_empty,
     print_nobody_runs,
     print_note,
@@ -94,6 +105,93 @@ async def _send(
         sender = "" if named is None else session.app
         command = build_json_send(session, loaded, name, text, signal_id, by, app=sender)
         return await send(session, task_id, command), await session.describe_missing_scheduler(of=loaded.task.app)
+
+
+REPLY_SECONDS = 30.0
+
+
+@click.command("request", short_help="Send a request to a task, and print the reply of its code.")
+@click.argument("task_id", metavar="ID")
+@click.argument("name", metavar="NAME")
+@click.argument("value", metavar="[JSON]", default="null")
+@click.option(
+    "--timeout",
+    metavar="DURATION",
+    type=parse_duration,
+    default="30",
+    show_default=True,
+    help="Exit with 75 after this long without a reply. The request stays. 0 looks once.",
+)
+@click.option(
+    "--request-id",
+    metavar="ID",
+    help="The same again waits for the same reply. By default a new one, which is printed if no reply comes.",
+)
+@by_option
+@click.option(
+    "--app", metavar="MODULE:APP", help="The App whose types check the JSON. By default the configured one, if any."
+)
+@store_option
+@json_option
+def send_request(
+    task_id: str,
+    name: str,
+    value: str,
+    timeout: float,
+    request_id: str | None,
+    by: str,
+    app: str | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Send a request to a task, wait until its code replies, and print the reply as JSON.
+
+    JSON is its value, null by default; - reads it from standard input. Exits with 3 if the code refuses the request, or if the
+    task receives it no longer.
+    """
+    text = read_option(value, "JSON")
+    sending = _ask(find_app_with_types(app, store), store, task_id, name, text, request_id, by, app, timeout)
+    answered, says = asyncio.run(sending)
+    if as_json:
+        print_json(answered)
+    elif isinstance(answered.reply, msgspec.Raw):
+        print_text(bytes(answered.reply).decode())
+    if says:
+        print_note(says)
+        sys.exit(ExitCode.TIME_OVER)
+
+
+async def _ask(
+    loaded_app: App | None,
+    store: str | None,
+    task_id: str,
+    name: str,
+    text: str,
+    request_id: str | None,
+    by: str,
+    named: str | None,
+    timeout: float,
+) -> tuple[RequestAnswer, str]:
+    """Send a request and wait for its reply. Returns: the output, and what is said if no reply came in time."""
+    async with open_operator(loaded_app, store) as on:
+        session = on.session
+        loaded = await load_task_to_act(session, on.task(task_id).id)
+        sender = "" if named is None else session.app
+        command = build_json_send(session, loaded, name, text, request_id, by, app=sender, kind="request")
+        receipt = await send(session, task_id, command)
+        reply, says = None, ""
+        try:
+            with suppress(TimeoutError):
+                reply = await wait_for_reply(
+                    session, task_id, command, receipt.number, 0.0
+                )  # the code may have ended long ago
+            if reply is None:
+                print_nobody_runs(await session.describe_missing_scheduler(of=loaded.task.app))
+                reply = await wait_for_reply(session, task_id, command, receipt.number, timeout)
+        except TimeoutError as error:
+            asked = f"--request-id {shell_argument(receipt.signal_id)}"
+            says = str(error).replace(f"request_id={receipt.signal_id!r}", asked)
+        return await build_request_answer(session, loaded, name, receipt, reply), says
 
 
 PAGE = 100

@@ -47,7 +47,7 @@ from .output import (
     print_trace,
     truncate,
 )
-from .signals import list_signals, send_signal
+from .signals import list_signals, send_request, send_signal
 from .stores import open_store_to_read
 from .task_verbs import VERB_COMMANDS
 
@@ -481,6 +481,7 @@ def _print_failures(task: TaskAnswer, *, with_trace: bool) -> None:
 
 task.add_command(list_tasks)
 task.add_command(send_signal)
+task.add_command(send_request)
 task.add_command(list_signals)
 for verb in VERB_COMMANDS:
     task.add_command(verb)

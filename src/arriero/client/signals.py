@@ -103,13 +103,17 @@ async def send(session: Session, task_id: str, command: SendSignal) -> SignalRec
     return SignalReceipt(command.signal_id, answer.number, answer.created)
 
 
+def _describe(command: SendSignal) -> str:
+    """Describe what is sent, like ``signal approved``."""
+    return command.name.replace(":", " ").partition("#")[0]
+
+
 def build_refusal(session: Session, task_id: str, command: SendSignal, refusal: Refusal) -> SignalRefused | UnknownTask:
     """Build the error of a signal that the store refused."""
     if refusal.verdict == "unknown":  # it was purged since its number was looked up
         return build_unknown_task(task_id, session.store)
-    what = command.name.replace(":", " ").partition("#")[0]
     return SignalRefused(
-        f"{what} to task {task_id!r} is refused: {refusal.detail}",
+        f"{_describe(command)} to task {task_id!r} is refused: {refusal.detail}",
         task_id=task_id,
         because=refusal.verdict,
         state=refusal.state,
@@ -122,23 +126,21 @@ ASK_SECONDS, ASK_SECONDS_MAX = 0.01, 0.25  # between two looks for a reply, grow
 async def request(session: Session, task_id: str, sent: RequestValue[R], command: SendSignal, limit: float | None) -> R:
     """Send a request and wait for its reply.
 
-    Args:
-        limit: seconds; None: as long as it takes.
-    Raises: TimeoutError - the request stays, and the same ``request_id`` waits for the same reply again; RequestRefused;
-        SignalRefused - also if the task ends without a reply; UnknownTask - it was purged; StoreError.
+    Raises: as ``send`` and ``wait_for_reply``; InvalidInput - the reply does not fit the type.
     """
     receipt = await send(session, task_id, command)
-    return await _wait_for_reply(session, task_id, sent, command, receipt.number, limit)
+    return sent.request.read_reply(await wait_for_reply(session, task_id, command, receipt.number, limit))
 
 
-async def _wait_for_reply(
-    session: Session,
-    task_id: str,
-    sent: RequestValue[R],
-    command: SendSignal,
-    number: int,
-    limit: float | None,
-) -> R:
+async def wait_for_reply(session: Session, task_id: str, command: SendSignal, number: int, limit: float | None) -> str:
+    """Wait for the reply to a request that was sent. Returns: JSON text.
+
+    Args:
+        number: of the request.
+        limit: seconds; None: as long as it takes.
+    Raises: TimeoutError - the request stays, and the same ``request_id`` waits for the same reply again; RequestRefused;
+        SignalRefused - the task has ended without a reply; UnknownTask - it was purged; UnreadableRow; StoreError.
+    """
     clock, pause = session.ports.clock, ASK_SECONDS
     give_up_at = None if limit is None else clock.monotonic() + limit
     while True:
@@ -146,7 +148,7 @@ async def _wait_for_reply(
         if signal is None:
             raise UnknownTask(f"task {task_id!r} was purged before it replied")
         if signal.reply is not None:
-            return read_answer(task_id, sent, signal.reply)
+            return _read_answer(task_id, signal.reply)
         if task is not None:
             stays = "; the request stays for the code that a resubmission runs" if task.state is TaskState.HELD else ""
             detail = f"the task is {task.state}, and its code has not replied{stays}"
@@ -155,7 +157,7 @@ async def _wait_for_reply(
         if left is not None and left <= 0:
             received = "has received it and not replied" if signal.step else "has not received it"
             raise TimeoutError(
-                f"task {task_id!r} {received} within {limit:g} s: {sent.request!r} stays; ask again with"
+                f"task {task_id!r} {received} within {limit:g} s: {_describe(command)} stays; ask again with"
                 f" request_id={command.signal_id!r} to wait for the same reply"
             )
         await _nap(session, command.task_no, pause if left is None else min(pause, left))
@@ -179,10 +181,10 @@ async def _nap(session: Session, task_no: int, seconds: float) -> None:
         ended.cancel()
 
 
-def read_answer(task_id: str, sent: RequestValue[R], text: str) -> R:
-    """The value of a recorded reply. Raises: RequestRefused; InvalidInput - it does not fit the type."""
+def _read_answer(task_id: str, text: str) -> str:
+    """The value of a recorded reply, as JSON text. Raises RequestRefused."""
     reply = read_reply(text)
     if isinstance(reply.refused, str):
         raise RequestRefused(reply.refused, task_id=task_id)
     assert isinstance(reply.value, msgspec.Raw)
-    return sent.request.read_reply(bytes(reply.value).decode())
+    return bytes(reply.value).decode()

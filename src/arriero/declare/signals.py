@@ -91,6 +91,12 @@ class _Awaited(Generic[T]):
         """The JSON text of a value to be sent. Raises: InvalidInput - it does not fit the type, or is too large."""
         return check_value(self._type.encode(value), self._what)
 
+    def check_json(self, text: str) -> str:
+        """Check a value that comes as JSON text, and return it as a value of the type is recorded. Raises InvalidInput."""
+        value = self._type.read(text)
+        fill_in_defaults(value)
+        return self._encode(value)
+
     def _open_wait(self, run: WorkflowRun, within: Duration | None, read: Callable[[str], Any]) -> asyncio.Future[Any]:
         limit = None if within is None else check_seconds(within, "within", at_least=0.001)
         return run.open_wait(Wait(self.wait_name, NO_ARGUMENTS, limit, read, lambda: build_timeout(self._what, limit)))
@@ -119,12 +125,6 @@ class Signal(_Awaited[T]):
     def read(self, text: str) -> T:
         """The value of a JSON text. Raises: InvalidInput - it does not fit the type."""
         return self._type.read(text)
-
-    def check_json(self, text: str) -> str:
-        """Check a value that comes as JSON text, and return it as a value of the type is recorded. Raises InvalidInput."""
-        value = self.read(text)
-        fill_in_defaults(value)
-        return self(value).value
 
     async def wait(self, *, within: Duration | None = None) -> T:
         """Wait for the next value, in the code of a workflow. It may have come before.
@@ -224,6 +224,9 @@ class Request(_Awaited[T], Generic[T, R]):
         return received
 
 
+AnySignal = Signal[Any] | Request[Any, Any]
+
+
 class RequestValue(msgspec.Struct, Generic[R_co], frozen=True):
     """A request with its value, checked against its type: what ``task.request`` takes. ``value``: JSON text."""
 
@@ -253,24 +256,23 @@ _LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
 
 
 class MentionedSignals(msgspec.Struct, frozen=True):
-    """The signals that the code of a workflow may wait for.
+    """The signals and requests that the code of a workflow may wait for.
 
     Args:
         known: by the names of their waits.
         are_all: False: the code may wait for others, because it makes signals while it runs, or is too much to look through.
     """
 
-    known: dict[str, Signal[Any]]
+    known: dict[str, AnySignal]
     are_all: bool
 
-    @property
-    def names(self) -> list[str]:
-        """Their names as senders give them, in alphabetical order."""
-        return sorted(signal.name for signal in self.known.values() if signal.kind == "signal")
+    def list_names(self, kind: WaitKind = "signal") -> list[str]:
+        """List the names of one kind as senders give them, in alphabetical order."""
+        return sorted(signal.name for signal in self.known.values() if signal.kind == kind)
 
 
 def find_mentioned_signals(function: Callable[..., Any]) -> MentionedSignals:
-    """Find the signals that a function mentions, and those of the plain functions that it mentions. No code of users runs."""
+    """Find the signals and requests that a function mentions, and those of the plain functions that it mentions. No code of users runs."""
     search = _SignalSearch()
     if isinstance(function, types.FunctionType):
         search.waiting.append(function)
@@ -285,16 +287,16 @@ class _SignalSearch:
     """Walks the instructions of functions for the signals that they load."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Signal[Any]] = {}
+        self.known: dict[str, AnySignal] = {}
         self.are_all = True
         self.waiting: list[types.FunctionType] = []
         self._seen: set[int] = set()
 
     def note(self, value: Any) -> None:
         """Note a value that code loads: a signal is known, a plain function is looked through, and so are containers."""
-        if isinstance(value, Signal):
-            self.known[value.wait_name] = value
-        elif isinstance(value, type) and issubclass(value, Signal):
+        if isinstance(value, _Awaited):
+            self.known[value.wait_name] = value  # type: ignore[assignment]  # there are no others
+        elif isinstance(value, type) and issubclass(value, _Awaited):
             self.are_all = False
         elif isinstance(value, staticmethod | classmethod | types.MethodType):
             self.note(value.__func__)

@@ -26,7 +26,7 @@ from ..model.policies import (
 )
 from .declared import CallValue, Declared, caller_scope, choose_name, current_run
 from .option_checks import explain_options
-from .signals import MentionedSignals, Signal, find_mentioned_signals
+from .signals import AnySignal, MentionedSignals, Request, Signal, find_mentioned_signals
 from .signature import Signature
 from .step_options import DEFAULT_SUPERVISION
 
@@ -120,7 +120,7 @@ class Workflow(Declared, Generic[P, R]):
         convoy_policy: ConvoyPolicy | None = None,
         share: int | None = None,
         undo_on_doubt: UndoOnDoubt = "continue",
-        signals: Sequence[Signal[Any]] = (),
+        signals: Sequence[AnySignal] = (),
     ) -> None:
         self.name = choose_name(name, function, "a workflow")
         if not inspect.iscoroutinefunction(function):
@@ -145,11 +145,13 @@ class Workflow(Declared, Generic[P, R]):
         self._function = function
         self._declared_signals = tuple(signals)
         for one in self._declared_signals:
-            check_type(one, Signal, f"workflow {self.name}: each of signals")
+            if not isinstance(one, Signal | Request):
+                what = f"workflow {self.name}: each of signals"
+                raise DefinitionError(f"{what} is {one!r}; it must be of the type Signal or Request")
 
     @functools.cached_property
     def signals(self) -> MentionedSignals:
-        """The signals that its code waits for: those declared, and those that the code mentions."""
+        """The signals and requests that its code waits for: those declared, and those that the code mentions."""
         found = find_mentioned_signals(
             self._function
         )  # not before it is asked for: the code may mention what stands below it
@@ -179,7 +181,7 @@ class WorkflowOptions(TypedDict, total=False):
     convoy_policy: ConvoyPolicy
     share: int
     undo_on_doubt: UndoOnDoubt
-    signals: Sequence[Signal[Any]]
+    signals: Sequence[AnySignal]
 
 
 class WorkflowDecorator:
@@ -207,7 +209,7 @@ def workflow(
     convoy_policy: ConvoyPolicy | None = None,
     share: int | None = None,
     undo_on_doubt: UndoOnDoubt = "continue",
-    signals: Sequence[Signal[Any]] = (),
+    signals: Sequence[AnySignal] = (),
 ) -> Any:
     """Declare a workflow: an ``async def`` whose awaits of steps are recorded.
 
@@ -222,7 +224,7 @@ def workflow(
         undo_on_doubt: what the undo does about a step that may have happened and has no compensation. ``continue``: it
             undoes the rest, and the task is held then, naming that step. ``stop``: it undoes nothing before an operator
             has answered that step; for compensations that must not run while a later effect may stand.
-        signals: that its code waits for, beside those that its code mentions. JSON for them is checked when it is sent.
+        signals: and requests that its code waits for, beside those that its code mentions. JSON for them is checked when it is sent.
     Raises: DefinitionError.
     """
     limit = None if complete_within is None else seconds(complete_within, "complete_within", at_least=0.001)

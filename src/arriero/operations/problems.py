@@ -24,6 +24,7 @@ from ..errors import (
     LeaseUnavailable,
     NotAllowed,
     OutcomeUnknown,
+    RequestRefused,
     SequenceUsed,
     SignalRefused,
     StoreError,
@@ -57,11 +58,12 @@ MEANINGS = {
     ExitCode.DONE: "The command did what was asked.",
     ExitCode.NO: "The answer is no: a check found something, an operator declined, some of many tasks were refused, or a task failed.",
     ExitCode.USAGE: "The options or values are wrong, a file cannot be read or written, or code or a package is missing.",
-    ExitCode.REFUSED: "The rules of the store refuse it: a verb or a signal does not fit, another person must approve,"
-    " another operation has the id, or a row cannot be read.",
+    ExitCode.REFUSED: "The rules of the store refuse it: a verb or a signal does not fit, the code of a task refuses a request,"
+    " another person must approve, another operation has the id, or a row cannot be read.",
     ExitCode.NOT_FOUND: "The task, ledger, convoy, schedule, lease, token or Agent does not exist.",
     ExitCode.STORE: "The store, or the provider of a lease, cannot be used: no file, no server, no rights, a lock, or another schema.",
-    ExitCode.TIME_OVER: "The time of an option was over: `arriero ledger wait --timeout`, `arriero lead --wait`.",
+    ExitCode.TIME_OVER: "The time of an option was over: `arriero ledger wait --timeout`, `arriero task request --timeout`,"
+    " `arriero lead --wait`.",
     ExitCode.INTERRUPTED: "Ctrl-C ended it.",
 }
 
@@ -210,6 +212,12 @@ SIGNAL_REFUSED = declare_problem(
     "Read `because`: `inbox_full` passes when the task has taken others; `another_value` asks for another `signal_id`; the others stay."
     " Nothing was changed.",
 )
+REQUEST_REFUSED = declare_problem(
+    "request-refused",
+    409,
+    "The code of the task refuses the request",
+    "Read `detail`. The same `request_id` gets the same answer; another request needs another one.",
+)
 UNREADABLE = declare_problem(
     "unreadable-row",
     409,
@@ -253,6 +261,7 @@ ERRORS = (  # the first that fits
     ErrorMeaning(ApprovalNeeded, APPROVAL_NEEDED, ExitCode.REFUSED),
     ErrorMeaning(VerbRefused, VERB_REFUSED, ExitCode.REFUSED),
     ErrorMeaning(SignalRefused, SIGNAL_REFUSED, ExitCode.REFUSED),
+    ErrorMeaning(RequestRefused, REQUEST_REFUSED, ExitCode.REFUSED),
     ErrorMeaning(UnreadableRow, UNREADABLE, ExitCode.REFUSED),
     ErrorMeaning(NotAllowed, INVALID_REQUEST, ExitCode.REFUSED),
     ErrorMeaning(LeaseAccessDenied, INVALID_REQUEST, ExitCode.REFUSED),

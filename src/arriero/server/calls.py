@@ -13,7 +13,7 @@ from starlette.requests import Request
 from ..client.agents import AgentView
 from ..client.client import Client
 from ..client.convoy import ConvoyView
-from ..client.json_signals import ShownSignal
+from ..client.json_signals import RequestAnswer, ShownSignal
 from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownVersion
 from ..client.schedules import ScheduleView, read_shown_declaration
 from ..client.session import Session
@@ -156,6 +156,7 @@ PAYLOADS: dict[type[msgspec.Struct], frozenset[str]] = {
     ShownResult: frozenset({"result"}),
     ShownPublished: frozenset({"value"}),
     ShownSignal: frozenset({"value", "reply"}),
+    RequestAnswer: frozenset({"reply"}),
     StepFailure: frozenset({"details"}),
     EndAnswer: frozenset({"output"}),
     ExplanationAnswer: frozenset({"results", "output", "record", "published"}),

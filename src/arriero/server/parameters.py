@@ -82,6 +82,14 @@ class EncodedPaths:
         await self._app(scope, receive, send)
 
 
+PreferReply = Annotated[
+    str | None,
+    Header(
+        alias="Prefer",
+        description="`wait=N`: wait up to N seconds for the reply, 60 at most; 10 by default. `respond-async`: 202 as soon as"
+        " the request is durable, if there is no reply yet.",
+    ),
+]
 LIMIT = 50  # things in a page
 LIMIT_MAX = 200
 CURSOR_LENGTH_MAX = 500

@@ -180,7 +180,8 @@ def format_awaited(wait: StepRow) -> str:
 def format_send_command(task_id: str, wait: StepRow) -> str:
     """Format the command that sends what a wait is for; empty: no command of the terminal does."""
     kind, name = split_wait_name(wait.name) or ("", "")
-    return f"arriero task send {shell_argument(task_id)} {shell_argument(name)} JSON" if kind == "signal" else ""
+    verb = {"signal": "send", "request": "request"}.get(kind)
+    return f"arriero task {verb} {shell_argument(task_id)} {shell_argument(name)} JSON" if verb else ""
 
 
 def format_failure(failure: StepFailure) -> str:

@@ -1,4 +1,4 @@
-"""Signals of a task: one is sent to it, and those that it got are listed.
+"""Signals of a task: one is sent to it, or a request that waits for a reply, and those that it got are listed.
 
 To send needs the scope ``submit``. A signal is input for the code of a workflow, as its arguments are, and comes from programs. The
 verbs of operators, which need ``operate``, act against the code.
@@ -9,18 +9,22 @@ from typing import Annotated
 import msgspec
 from fastapi import Path
 from pydantic import AfterValidator
+from starlette.responses import Response
 
-from ...client.json_signals import ShownSignal, build_json_send, load_signals
-from ...client.signals import send
+from ...client.json_signals import RequestAnswer, ShownSignal, build_json_send, build_request_answer, load_signals
+from ...client.signals import send, wait_for_reply
 from ...client.task_shapes import Payloads
 from ...client.task_verbs import load_task, load_task_to_act
-from ...operations.problems import SIGNAL_REFUSED, TASK_UNKNOWN, UNREADABLE
+from ...errors import RequestRefused
+from ...operations.problems import REQUEST_REFUSED, SIGNAL_REFUSED, TASK_UNKNOWN, UNREADABLE
 from ...payloads.codec import check_id
 from ..calls import Call
 from ..cursors import CURSOR_INVALID, open_cursors
-from ..parameters import LIMIT, Cursor, Limit, TaskId, read_id
+from ..parameters import LIMIT, Cursor, Limit, PreferReply, TaskId, read_id, read_preferences
+from ..problems import Problem
 from ..routing import RouteGroup
-from ..scopes import Needs, Scope
+from ..scopes import Needs, Scope, may_read_reasons
+from .submissions import wait_until_shutdown
 
 task_signals = RouteGroup("task signals")
 
@@ -53,6 +57,18 @@ class SignalAnswer(msgspec.Struct, frozen=True):
     signal_id: str
     number: int
     created: bool
+
+
+class RequestOfTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request to a task. Who sends it is the token's name; the body cannot say it.
+
+    Args:
+        value: fits the type of the request.
+        request_id: the same again waits for the same reply; left out: a new one, so that a lost answer cannot be repaired.
+    """
+
+    value: msgspec.Raw
+    request_id: str | None = None
 
 
 class SignalsAnswer(msgspec.Struct, frozen=True):
@@ -89,6 +105,67 @@ async def send_signal(call: Call, task_id: TaskId, name: SignalName) -> SignalAn
     )
     receipt = await send(session, task_id, command)
     return SignalAnswer(task_id, name, receipt.signal_id, receipt.number, receipt.created)
+
+
+REPLY_SECONDS = 10  # for which a request waits that says nothing else
+
+
+@task_signals.operation(
+    "POST",
+    "/v1/tasks/{task_id}/requests/{name}",
+    Needs(Scope.SUBMIT),
+    is_narrowed=True,
+    summary="Send a request to a task, and wait for the reply of its code.",
+    body=RequestOfTask,
+    answer=RequestAnswer,
+    more_statuses={
+        202: "The request is durable; its reply did not come in time. Send it again under the same `request_id`."
+    },
+    problems=(TASK_UNKNOWN, SIGNAL_REFUSED, REQUEST_REFUSED, UNREADABLE),
+    examples={"send it": {"value": "Main Street 1", "request_id": "desk-1"}},
+    answer_example={
+        "id": "order-1001",
+        "name": "change_address",
+        "request_id": "desk-1",
+        "number": 1,
+        "created": True,
+        "state": "replied",
+        "payloads": "included",
+        "reply": 1,
+    },
+)
+async def send_request(call: Call, task_id: TaskId, name: SignalName, prefer: PreferReply = None) -> Response:
+    asked, session = call.read(RequestOfTask), call.session
+    loaded = await load_task_to_act(session, check_id(task_id, "task_id"))
+    command = build_json_send(
+        session,
+        loaded,
+        name,
+        bytes(asked.value).decode(),
+        asked.request_id,
+        call.caller.name,
+        app=session.app,
+        kind="request",
+        is_checked=True,
+    )
+    receipt = await send(session, task_id, command)
+    preferences = read_preferences(prefer)
+    seconds = preferences.wait if preferences.wait is not None else 0 if preferences.respond_async else REPLY_SECONDS
+    if seconds and not call.place.may_wait():  # the request is durable, so this is not a refusal
+        seconds = 0
+    began_at = session.ports.clock.monotonic()
+    try:
+        reply = await wait_until_shutdown(call, wait_for_reply(session, task_id, command, receipt.number, seconds))
+    except RequestRefused:
+        if may_read_reasons(call.caller.scopes):
+            raise
+        raise Problem(REQUEST_REFUSED, f"task {task_id!r} refuses the request") from None
+    finally:
+        await call.confirm(session.ports.clock.monotonic() - began_at)
+    answer = await build_request_answer(session, loaded, name, receipt, reply, payloads=call.payloads)
+    applied = preferences.format_applied()
+    headers = {"Preference-Applied": applied} if applied else {}
+    return Response(call.encode(answer), 202 if reply is None else 200, headers, "application/json")
 
 
 @task_signals.operation(
