@@ -352,6 +352,22 @@ async def test_a_held_task_keeps_what_is_sent_and_a_resubmission_takes_it(world:
     assert await task.result() == "r-1"
 
 
+async def test_what_a_held_task_has_kept_is_not_for_the_callbacks_of_its_next_life(world: World) -> None:
+    task = await begun(world, held_first(1))
+    with pytest.raises(TaskHeld):
+        await task.result()
+    assert await world.app.complete_callback(seen[0].token, {"id": "of before"})
+    await task.compensate(by="ana", reason="the service stays away")
+    with pytest.raises(TaskCompensated):
+        await task.result()
+    mended.append(True)
+    await task.resubmit(by="ana", reason="again, from the start")
+    await world.clock.advance(5)
+    assert await refused_because(world, seen[0].token, "of before") == "past_life"
+    assert await world.app.complete_callback(seen[-1].token, {"id": "of now"})
+    assert await task.result() == "of now"
+
+
 async def test_a_purged_task_refuses_its_callbacks(world: World) -> None:
     task = await begun(world, order(1))
     await world.app.complete_callback(seen[0].token, {"id": "r-1"})

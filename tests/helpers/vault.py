@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from arriero import (
     App,
     ApprovalNeeded,
     Attempt,
+    Callback,
     Permanent,
     Request,
     Retry,
@@ -21,12 +23,13 @@ from arriero import (
     Supervision,
     TaskFailed,
     Transient,
+    callback,
     keep_convoy_state,
     publish,
     sleep,
     workflow,
 )
-from arriero.runtime.settings import ROLES
+from arriero.runtime.settings import ROLES, Settings
 from arriero.server.application import ApiServer, build_application
 from arriero.server.caller_limits import RatePolicy
 from arriero.server.calls import Caller
@@ -65,6 +68,7 @@ class Vault:
         self.payload = f"payload-secret-of-{name}"  # every payload holds it
         self.reason = f"reason-secret-of-{name}"  # every reason of a failure holds it
         self.store = store
+        self.callbacks: list[str] = []  # paths, the last one of a task that waits
         self.app = self._build_app()
 
     def _build_app(self) -> App:
@@ -132,6 +136,16 @@ class Vault:
         async def pay_order(order: str) -> str:
             return await pay(order)
 
+        @till.step()
+        async def tell(done: Callback[str]) -> None:
+            self.callbacks.append(f"/v1/callbacks/{done.token}")
+
+        @workflow
+        async def wait_for_bank(order: str) -> str:
+            receipt = callback(str)
+            await tell(receipt)
+            return await receipt
+
         said = Signal("said", str)
 
         @workflow
@@ -150,8 +164,21 @@ class Vault:
                 else:
                     request.reply(f"{payload}: reply")
 
-        self.workflows = [sell, refuse, inspect_order, retry_order, call_order, wait_long, pay_order, listen, converse]
-        return App(name, agents=[till, bank, down, spare], workflows=self.workflows, store=self.store)
+        self.workflows = [
+            sell,
+            refuse,
+            inspect_order,
+            retry_order,
+            call_order,
+            wait_long,
+            pay_order,
+            listen,
+            converse,
+            wait_for_bank,
+        ]
+        app = App(name, agents=[till, bank, down, spare], workflows=self.workflows, store=self.store)
+        app.session.settings = Settings(public_url="http://localhost")
+        return app
 
     def id(self, what: str) -> str:
         return f"{self.name}-{what}"
@@ -205,6 +232,9 @@ class Vault:
         views = [await self.app.task(self.id(what)).view() for what in ("retried", "called")]
         return all(view.steps and view.steps[-1].failure is not None for view in views) or None
 
+    async def _has_told(self, known: int) -> bool | None:
+        return len(self.callbacks) > known or None
+
     async def plant_for(self, turn: str) -> None:
         """Bring what requests of one walk use up."""
         await self.submit(f"stuck-{turn}", "inspect_order", convoy=self.id(f"stuck-{turn}"))
@@ -213,7 +243,10 @@ class Vault:
         await self.submit(f"held-{turn}", "inspect_order")
         for number in range(5):
             await self.submit(f"pay-{turn}-{number}", "pay_order")
+        known = len(self.callbacks)
+        await self.submit(f"bank-{turn}", "wait_for_bank")
         await self.end(f"stuck-{turn}", f"held-{turn}")
+        await eventually(partial(self._has_told, known))
         (sell, *_) = self.workflows
         for what in ("run", "gone"):
             await self.app.schedules.add(
@@ -284,6 +317,7 @@ class Vault:
         found += [
             Ask("POST /v1/tasks/{task_id}/signals/{name}", f"{say}/said", {"value": f"{self.payload}: said"}),
             Ask("GET /v1/tasks/{task_id}/signals", say),
+            Ask("POST /v1/callbacks/{token}", self.callbacks[-1], f"{self.payload}: receipt"),
         ]
         request, path = "POST /v1/tasks/{task_id}/requests/{name}", f"/v1/tasks/{self.id('conversing')}/requests/asked"
         for value in ("yes", "no"):

@@ -113,7 +113,7 @@ async def test_a_signal_is_taken_once(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("of", "name"),
-    [("signal:paid", "signal:approved"), ("callback:bank", "callback:bank#2"), ("sleep", "signal:sleep")],
+    [("signal:paid", "signal:approved"), ("callback:bank", "callback:bank#2@2"), ("sleep", "signal:sleep")],
 )
 async def test_a_wait_takes_no_signal_of_another_name(world: World, of: str, name: str) -> None:
     _, (row,) = await world.opened(await world.held(), wait(of, until=NOON + 9))
@@ -202,29 +202,29 @@ async def test_a_signal_for_one_wait_is_refused_once_that_cannot_take_it(world: 
     task, rows = await world.opened(
         await world.held(), wait(name, until=NOON + 10), wait(name, key="#2"), wait(name, key="#3")
     )
-    await world.refused(sending(name=f"{name}#4", wait=4), "not_waiting")
-    await world.refused(sending(name=f"{name}#2", wait=1), "not_waiting")
-    first = await send(world, name=f"{name}#2", wait=2)
-    await world.refused(sending(signal_id="again", name=f"{name}#2", wait=2), "answered")
+    await world.refused(sending(name=f"{name}#4@4", wait=4), "not_waiting")
+    await world.refused(sending(name=f"{name}#2@2", wait=1), "not_waiting")
+    first = await send(world, name=f"{name}#2@2", wait=2)
+    await world.refused(sending(signal_id="again", name=f"{name}#2@2", wait=2), "answered")
     await world.advance(first.task, [taken(rows[1].step_no, 1)])
-    await world.refused(sending(signal_id="again", name=f"{name}#2", wait=2), "answered")
+    await world.refused(sending(signal_id="again", name=f"{name}#2@2", wait=2), "answered")
     world.clock.at = Instant(NOON + 10)
-    await world.refused(sending(signal_id="late", name=f"{name}#1", wait=1), "late")
+    await world.refused(sending(signal_id="late", name=f"{name}#1@1", wait=1), "late")
     await world.advance(await world.task(1), ending=Hold(FAILED))
-    await world.refused(sending(signal_id="late", name=f"{name}#1", wait=1), "late")
+    await world.refused(sending(signal_id="late", name=f"{name}#1@1", wait=1), "late")
     assert task.task_no == 1
 
 
 async def test_a_held_task_keeps_what_is_for_one_wait_and_a_resubmission_opens_that_again(world: World) -> None:
     await world.opened(await world.held(), wait("callback:bank"))
     await world.advance(await world.task(1), ending=Hold(FAILED))
-    assert (await send(world, name="callback:bank#1", wait=1)).created
-    await world.refused(sending(signal_id="again", name="callback:bank#1", wait=1), "answered")
+    assert (await send(world, name="callback:bank#1@1", wait=1)).created
+    await world.refused(sending(signal_id="again", name="callback:bank#1@1", wait=1), "answered")
     await world.written(
         Operate(actor="o", verb=Verb.RESUBMIT, task_no=1, incarnation=1, by="ana", reason="mended", store_id="s")
     )
     await world.refused(
-        sending(signal_id="again", name="callback:bank#1", wait=1), "not_waiting"
+        sending(signal_id="again", name="callback:bank#1@1", wait=1), "not_waiting"
     )  # until its code asks
     (claimed,) = await world.claim()
     (row,) = claimed.steps
@@ -238,14 +238,14 @@ async def test_a_wait_of_a_life_that_was_undone_takes_nothing(world: World) -> N
     await world.opened(await world.held(), wait("callback:bank"))
     written = await world.advance(await world.task(1), ending=BeginUndo(FAILED))
     await world.advance(written.task, ending=Compensate(FAILED))
-    await world.refused(sending(name="callback:bank#1", wait=1), "undone")
+    await world.refused(sending(name="callback:bank#1@1", wait=1), "undone")
     await world.written(
         Operate(actor="o", verb=Verb.RESUBMIT, task_no=1, incarnation=1, by="ana", reason="again", store_id="s")
     )
-    await world.refused(sending(name="callback:bank#1", wait=1), "not_waiting")
+    await world.refused(sending(name="callback:bank#1@1", wait=1), "not_waiting")
     (claimed,) = await world.claim()
     await world.advance(claimed.task, ending=Hold(FAILED))
-    await world.refused(sending(name="callback:bank#1", wait=1), "not_waiting")
+    await world.refused(sending(name="callback:bank#1@1", wait=1), "not_waiting")
 
 
 async def test_the_first_reply_counts_and_only_to_a_request_that_was_taken(world: World) -> None:

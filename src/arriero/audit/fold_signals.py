@@ -9,8 +9,8 @@ from .fold import SignalFold, StepFold, TaskFold
 
 
 def may_be_taken(signal: SignalFold, step: StepFold) -> bool:
-    """Returns True if a wait has the name that the signal is for."""
-    return step.kind == StepKind.TIMER and signal.name in (step.name, f"{step.name}{step.key}")
+    """Returns True if a wait has the name that the signal is for, or is the one wait that it is for."""
+    return step.kind == StepKind.TIMER and signal.name in (step.name, f"{step.name}{step.key}@{step.ordinal}")
 
 
 def fold_signal_event(task: TaskFold, event: EventOfSignal) -> None:

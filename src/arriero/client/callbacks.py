@@ -14,7 +14,7 @@ from ..errors import CallbackRefused
 from ..model import Loaded, StepRow, StepState, TaskState
 from ..model.answers import Refusal, SignalKept
 from ..model.commands import SendSignal
-from ..model.signals import address_wait, name_wait
+from ..model.signals import label_callback
 from ..store.contract import CALLBACK_SECRET
 from ..store.state_store import StateStore
 from .session import Session
@@ -79,8 +79,7 @@ async def _find_wait(store: StateStore, token: CallbackToken) -> tuple[Loaded, S
         raise _refuse("purged")
     if loaded.task.past_count != token.life:
         raise _refuse("past_life")
-    name = name_wait("callback", token.label)
-    wait = next((step for step in loaded.life if address_wait(step) == name), None)
+    wait = next((step for step in loaded.life if label_callback(step) == token.label), None)
     if wait is None:
         raise _refuse("not_waiting")
     return loaded, wait

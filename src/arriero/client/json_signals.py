@@ -12,7 +12,7 @@ from ..errors import DefinitionError, InvalidInput
 from ..model import Loaded, SignalRow, StepState, TaskState
 from ..model.commands import SendSignal
 from ..model.instants import as_datetime
-from ..model.signals import SET_ASIDE, is_wait, name_wait, read_reply, split_wait_name
+from ..model.signals import SET_ASIDE, is_wait, label_signal, name_wait, read_reply, split_wait_name
 from ..payloads import codec
 from ..store.readable import faults_of, format_faults, legible
 from ..store.state_store import StateStore
@@ -188,7 +188,7 @@ class ShownSignal(msgspec.Struct, frozen=True):
 def show_signal(as_it_stands: SignalRow) -> ShownSignal:
     """A signal for programs and for operators."""
     row, faults = legible(as_it_stands), faults_of(as_it_stands)
-    kind, name = split_wait_name(row.name) or ("signal", row.name)
+    kind, name = split_wait_name(label_signal(row.name)) or ("signal", row.name)
     reply = None if row.reply is None else read_reply(row.reply)
     is_aside = row.step == SET_ASIDE
     return ShownSignal(

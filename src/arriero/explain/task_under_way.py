@@ -1,6 +1,7 @@
 """Reasons why a task is running: who drives it, the steps that are open, limits, pauses and turns."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ..core.lease import HELD_FROM, is_on_probation
 from ..core.starts import is_snoozed
@@ -20,7 +21,7 @@ from ..model import (
 )
 from ..model.failures import read_step_failure
 from ..model.processes import ProcessRow
-from ..model.signals import is_wait
+from ..model.signals import is_wait, label_callback, label_signal, names_callback
 from ..text.escaping import shell_argument
 from ..text.format import (
     format_awaited,
@@ -301,7 +302,7 @@ class TaskUnderWay(TaskSituation):
     def _describe_wait(self, step: StepRow) -> Reason:
         until = step.not_before
         command = format_send_command(self.task.task_id, step)
-        how = f"; `{command}` sends it" if command else ""
+        how = f"; `{command}` sends it" if command else _describe_callback(step, self.life)
         if until is not None and until <= self.now:
             says = f"the time of {format_step(step)} is over since {self._at(until)}; what was sent before still counts"
             return Reason("wait_due", says, step.label, since=until)
@@ -313,7 +314,7 @@ class TaskUnderWay(TaskSituation):
         show = f"`arriero task signals {shell_argument(self.task.task_id)}` shows them"
         found = []
         if self.task.inbox:
-            counts = Counter(signal.name.replace(":", " ", 1) for signal in self.signals)
+            counts = Counter(label_signal(signal.name).replace(":", " ", 1) for signal in self.signals)
             names = join_names(f"{name} ({count:,})" for name, count in sorted(counts.items())[:STEPS_TOLD_MAX])
             says = f"{format_count_with_verb(self.task.inbox, 'signal')} kept until its code waits for what it got: {names}; {show}"
             found.append(Reason("inbox", says))
@@ -404,3 +405,10 @@ class TaskUnderWay(TaskSituation):
 def _format_who(act: PersonAct | None) -> str:
     """Format who did it and why; empty if the history does not say so."""
     return "" if act is None else f' by {act.by}: "{act.reason}"'
+
+
+def _describe_callback(wait: StepRow, life: Sequence[StepRow]) -> str:
+    """Describe who was given the URL of a callback; empty: it is another wait, or no step was."""
+    label = label_callback(wait)
+    steps = [step.label for step in life if label and names_callback(step.arguments, label)]
+    return f"; the service that step {join_names(steps[:STEPS_TOLD_MAX])} passed its URL to sends it" if steps else ""

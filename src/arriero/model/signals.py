@@ -63,8 +63,27 @@ def name_reply(name: str) -> str:
 
 
 def address_wait(step: StepRow) -> str:
-    """The name of a signal that this wait alone may take: ``callback:receipt#2``."""
-    return f"{step.name}{step.key}"
+    """The name of a signal that this wait alone may take: ``callback:receipt#2@7``.
+
+    The ordinal is in it: a task that was undone and began again has another wait of that name and key.
+    """
+    return f"{step.name}{step.key}@{step.ordinal}"
+
+
+def label_signal(name: str) -> str:
+    """The name of a signal as it is shown: without the ordinal of a wait that alone may take it."""
+    return name.rpartition("@")[0] if "#" in name else name
+
+
+def label_callback(step: StepRow) -> str:
+    """The label of the wait of a callback, by which arguments of steps name it: ``receipt#2``. Empty: it is another row."""
+    kind, _, name = step.name.partition(":")
+    return f"{name}{step.key}" if kind == "callback" and is_wait(step) else ""
+
+
+def names_callback(arguments: str, label: str) -> bool:
+    """Returns True if arguments, as JSON text, may name that callback."""
+    return msgspec.json.encode(label).decode() in arguments
 
 
 def split_wait_name(name: str) -> tuple[WaitKind, str] | None:

@@ -14,6 +14,7 @@ from ..errors import (
     AppCollision,
     ApprovalNeeded,
     ArrieroError,
+    CallbackRefused,
     ConvoyRefused,
     DefinitionError,
     IdempotencyKeyBarred,
@@ -109,7 +110,7 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
         detail: for operators: what was refused, and why.
         code: for programs; stable.
         state, allowed: of a verb that was refused: the task's state, and the verbs that it allows.
-        because: of a signal that was refused: why, for programs; see ``SignalRefused``.
+        because: of a signal or callback that was refused: why, for programs; see ``SignalRefused``, ``CallbackRefused``.
         scope: that the token lacks. limit: bytes that a body may have. incident: names the failure in the server's log.
     """
 
@@ -218,6 +219,12 @@ REQUEST_REFUSED = declare_problem(
     "The code of the task refuses the request",
     "Read `detail`. The same `request_id` gets the same answer; another request needs another one.",
 )
+CALLBACK_CLOSED = declare_problem(
+    "callback-closed",
+    410,
+    "The callback takes no value any longer",
+    "Read `because`: its time is over (`late`), or its task has ended, is undone, began again or waits for it no longer.",
+)
 UNREADABLE = declare_problem(
     "unreadable-row",
     409,
@@ -262,6 +269,7 @@ ERRORS = (  # the first that fits
     ErrorMeaning(VerbRefused, VERB_REFUSED, ExitCode.REFUSED),
     ErrorMeaning(SignalRefused, SIGNAL_REFUSED, ExitCode.REFUSED),
     ErrorMeaning(RequestRefused, REQUEST_REFUSED, ExitCode.REFUSED),
+    ErrorMeaning(CallbackRefused, CALLBACK_CLOSED, ExitCode.REFUSED),
     ErrorMeaning(UnreadableRow, UNREADABLE, ExitCode.REFUSED),
     ErrorMeaning(NotAllowed, INVALID_REQUEST, ExitCode.REFUSED),
     ErrorMeaning(LeaseAccessDenied, INVALID_REQUEST, ExitCode.REFUSED),
@@ -284,6 +292,8 @@ def find_meaning(error: type[ArrieroError]) -> ErrorMeaning:
 
 def list_members(error: ArrieroError) -> dict[str, Any]:
     """List the further members of the document of an error."""
+    if isinstance(error, CallbackRefused):
+        return {"because": error.because}
     if isinstance(error, SignalRefused):
         return {"state": error.state, "because": error.because}
     return {"state": error.state, "allowed": list(error.allowed)} if isinstance(error, VerbRefused) else {}

@@ -1,13 +1,11 @@
 """Makes the URLs and tokens of callbacks when an attempt begins: its recorded arguments only name the waits."""
 
-import msgspec
-
 from ..core.capabilities import CallbackToken, seal_callback
-from ..declare.callbacks import KIND, CallbackAccess
+from ..declare.callbacks import CallbackAccess
 from ..errors import StoreError, Transient
 from ..model import StepRow
 from ..model.instants import as_datetime
-from ..model.signals import address_wait, name_wait
+from ..model.signals import label_callback, names_callback
 from ..store.contract import CALLBACK_SECRET
 from .process_context import ProcessContext
 
@@ -19,7 +17,7 @@ async def build_accesses(context: ProcessContext, step: StepRow) -> dict[str, Ca
 
     Raises: Transient - the store did not answer, or no URL is known under which services reach this API. Nothing was sent.
     """
-    prefix, store, public_url = name_wait(KIND, ""), context.store, context.settings.public_url
+    store, public_url = context.store, context.settings.public_url
     try:
         secret, loaded = await store.read_secret(CALLBACK_SECRET), await store.load(step.task_no)
     except StoreError as error:
@@ -29,8 +27,8 @@ async def build_accesses(context: ProcessContext, step: StepRow) -> dict[str, Ca
         return accesses
     task = loaded.task
     for wait in loaded.life:
-        label = address_wait(wait).removeprefix(prefix)
-        if not wait.name.startswith(prefix) or msgspec.json.encode(label).decode() not in step.arguments:
+        label = label_callback(wait)
+        if not label or not names_callback(step.arguments, label):
             continue
         if not public_url:
             raise Transient(

@@ -10,14 +10,18 @@ import msgspec
 from starlette.requests import Request
 
 from ..client.session import Session
+from ..core.capabilities import CallbackToken, read_callback
 from ..core.tokens import LAST_USE_SECONDS, TokenVerdict, is_use_due, judge_token, parse_token
 from ..errors import InvalidInput, StoreError
 from ..model.tokens import OpenTaskCap, Reach, TokenRow
+from ..operations.problems import declare_problem
+from ..store.contract import CALLBACK_SECRET
 from ..system.loopback import parse_address
 from ..text.person_names import check_person
 from .calls import Caller
-from .problems import build_credential_problem, build_rate_problem
+from .problems import Problem, build_credential_problem, build_rate_problem
 
+REMEMBERED_SECONDS = 0.5  # half of what is promised for a revocation: the other half is for the query
 Authenticate = Callable[[Request], Awaitable[Caller | None]]
 
 
@@ -41,6 +45,38 @@ def read_bearer(values: Sequence[str]) -> str:
     return credential
 
 
+CALLBACK_UNKNOWN = declare_problem(
+    "callback-unknown",
+    404,
+    "No such callback",
+    "Send to the URL as the task gave it. Its store made the token in it; a text that was changed is none.",
+)
+
+
+class CallbackAuthenticator:
+    """Admits who has the token of a callback, for that one alone. A token that was not made here learns nothing else."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._secret, self._read_at = b"", -REMEMBERED_SECONDS
+
+    async def authenticate(self, request: Request) -> Caller:
+        store, now = self._session.store, self._session.ports.clock.monotonic()
+        if now - self._read_at >= REMEMBERED_SECONDS:  # so a flood of forged ones costs two queries in a second
+            self._secret, self._read_at = await store.read_secret(CALLBACK_SECRET), now
+        token = read_callback(request.path_params.get("token", ""), self._secret, store.store_id)
+        if token is None:
+            raise Problem(CALLBACK_UNKNOWN, "there is no such callback")
+        request.scope["arriero.callback"] = token
+        return Caller("callback", frozenset(), f"callback {token.task_no}")
+
+
+def get_callback_token(request: Request) -> CallbackToken:
+    """The token of a request that was admitted for it."""
+    token: CallbackToken = request.scope["arriero.callback"]
+    return token
+
+
 class FunctionAuthenticator:
     """Asks a function of the user's own."""
 
@@ -60,7 +96,6 @@ class FunctionAuthenticator:
         return caller
 
 
-REMEMBERED_SECONDS = 0.5  # half of what is promised for a revocation: the other half is for the query
 REMEMBERED_MAX = 10_000
 LOOKUPS_MAX = 500  # ids in one query
 PAUSE_SECONDS = 0.05  # after a query that named ids which are not there: at most twenty such queries in a second

@@ -26,7 +26,7 @@ from ..errors import DefinitionError, InvalidInput
 from ..model.tokens import AGENT_PREFIX
 from ..operations.problems import INVALID_REQUEST, ProblemType
 from ..text.escaping import shell_word
-from .authentication import Authenticator
+from .authentication import Authenticator, CallbackAuthenticator
 from .caller_limits import CallerLimits, CallerPlaces, RateLimits, RatePolicy, RequestPlace
 from .calls import Caller, HttpCall, ShutdownSignal
 from .connection_limits import is_kept
@@ -213,6 +213,7 @@ class Gate:
     def __init__(self, client: Client, authenticator: Authenticator, limits: GateLimits) -> None:
         self._client = client
         self._authenticator = authenticator
+        self._callbacks = CallbackAuthenticator(client.session)
         self._limits = limits
         self._rate = RateLimits(limits.rate, self.monotonic)
         self._agent_rate = RateLimits(limits.agent_rate, self.monotonic)
@@ -237,7 +238,7 @@ class Gate:
         caller = await self._identify(operation.needs, request)
         get_note(request.scope).caller = caller.name
         key = caller.credential or caller.name
-        if not operation.needs.public:
+        if not operation.needs.is_open:
             (self._agent_rate if operation.needs.named == AGENT_PREFIX else self._rate).admit(key)
         self._refuse_missing_scope(operation, caller, request)
         self._refuse_out_of_reach(operation, caller)
@@ -254,7 +255,7 @@ class Gate:
 
     def _enter(self, operation: Operation, key: str) -> RequestPlace:
         """Begin a request of a caller. What is kept when the server is full is counted apart: polls must not refuse reports."""
-        if operation.needs.public:
+        if operation.needs.is_open:
             return self._public_places.enter("")
         return self._places.enter(f"kept {key}" if is_kept(operation.path) else key)
 
@@ -300,11 +301,11 @@ class Gate:
             self._refuse_missing_scope(operation, caller, request)
 
     async def _identify(self, needs: Needs, request: Request) -> Caller:
-        if needs.public:
+        if needs.is_open:
             return Caller("", frozenset())
         if not self._client.session.is_open:  # there are no tokens to ask for
             raise Problem(NOT_OPEN, f"App {self._client.session.app} is not open in this process")
-        return await self._authenticator.authenticate(request)
+        return await (self._callbacks if needs.credential else self._authenticator).authenticate(request)
 
 
 def add_operations(server: FastAPI, gate: Gate, group: RouteGroup) -> None:

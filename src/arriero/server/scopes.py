@@ -19,6 +19,7 @@ class Needs(msgspec.Struct, frozen=True):
         also: and this one.
         named: what begins a scope that ends in a name of the path: ``agent:`` or ``replies:``; empty: none does.
         public: why nobody has to say who they are; empty: they have to.
+        credential: the name in the path of the token of a callback, which is the credential. ``public`` says so in words.
     A need of nothing is a valid token with any scope.
     """
 
@@ -26,6 +27,12 @@ class Needs(msgspec.Struct, frozen=True):
     also: Scope | None = None
     named: str = ""
     public: str = ""
+    credential: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """True if callers cannot be distinguished, so that they are not counted."""
+        return bool(self.public) and not self.credential
 
     @property
     def path_name(self) -> str:

@@ -26,6 +26,8 @@ SECURITY_HEADERS = (
 )
 QUIET_PATHS = ("/v1/health/live", "/v1/health/ready")  # asked every few seconds
 
+CALLBACKS = "/v1/callbacks/"
+
 FIRST_REFUSAL = 400
 
 InnerApp = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -92,7 +94,7 @@ class SecurityMiddleware:
 
     def _log(self, scope: Scope, caller: str, status: int, seconds: float) -> None:
         """Log a request without its query and headers: they may hold secrets. Refusals of strangers are counted after some lines."""
-        path = one_line(scope["path"][:200])
+        path = one_line(hide_token(scope["path"])[:200])
         line = f"{scope['method']} {path} {status} {seconds * 1000:.0f} ms {one_line(caller)}"
         self._strangers.flush()
         if scope["path"].endswith(QUIET_PATHS):
@@ -101,6 +103,12 @@ class SecurityMiddleware:
             access_log.info("%s", line)
         else:
             self._strangers.tell(status, line)
+
+
+def hide_token(path: str) -> str:
+    """Return a path without the token of a callback, which is a secret."""
+    before, prefix, token = path.partition(CALLBACKS)
+    return f"{before}{prefix}***" if token else path
 
 
 def _refuse_with(problem: Problem) -> InnerApp:

@@ -7,6 +7,7 @@ import ssl
 import stat
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ..client.client import Client
 from ..client.tokens import draw_token, keep_token
@@ -115,7 +116,10 @@ class HttpService:
             client,
             _build_authenticator(client, configuration),
             limits=_build_limits(configuration, limits),
-            rules=RequestRules(hosts=self._plan.hosts, origins=frozenset(configuration.http_origins)),
+            rules=RequestRules(
+                hosts=self._plan.hosts | _list_public_names(configuration),
+                origins=frozenset(configuration.http_origins),
+            ),
         )
         self._application: ApiServer = application
         certificate: ssl.SSLContext | None = load_certificate(self._plan.options)
@@ -178,6 +182,12 @@ def _plan(configuration: Configuration) -> ListenPlan:
         hosts=configuration.http_hosts,
     )
     return plan_listening(options)
+
+
+def _list_public_names(configuration: Configuration) -> frozenset[str]:
+    """The name in the URL under which others reach this server: services send callbacks to it."""
+    name = urlsplit(configuration.public_url).hostname
+    return frozenset() if name is None else frozenset({name})
 
 
 def _build_authenticator(client: Client, configuration: Configuration) -> Authenticator:

@@ -3,6 +3,7 @@
 from ..routing import RouteGroup
 from .agent_requests import agent_requests
 from .agents import agents
+from .callbacks import callbacks
 from .convoys import convoys
 from .health import doctor, document, health, metrics
 from .leases import alerts, leases
@@ -21,6 +22,7 @@ GROUPS: tuple[RouteGroup, ...] = (
     health,  # attackers ask for it, too, and it needs no token
     agent_requests,  # the first that fits is taken: those that are called most stand first
     submissions,
+    callbacks,
     tasks,
     task_signals,
     task_verbs,
