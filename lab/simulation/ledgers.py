@@ -166,8 +166,15 @@ class Ledgers:
         if plan.is_refused:
             self._violations.append(Violation("ledger", plan.name, "it was accepted with a bad line"))
         plan.acknowledged = True
-        self._world.acknowledged.update(plan.task_ids)
+        self._world.acknowledged.update(self._list_expected(plan))
         return True
+
+    def _list_expected(self, plan: Plan) -> list[str]:
+        """The tasks that it becomes. A line whose workflow refuses new tasks, because an operator has paused it, is set aside."""
+        ledgers = self._world.store.ledgers.values()
+        number = next((row.ledger_no for row in ledgers if row.ledger_id == plan.name), None)
+        aside = {line for of, line in self._world.store.aside if of == number}
+        return [task_id for task_id in plan.task_ids if int(task_id.rpartition(":")[2]) not in aside]
 
     async def _submit_other(self, plan: Plan, session: Session) -> None:
         """Another content under the same id must be refused."""
@@ -196,7 +203,7 @@ class Ledgers:
             self._violations.append(Violation("ledger", plan.name, "nobody can tell whether its tasks have ended"))
         self._violations += [
             Violation("ledger", task_id, "the wait for its ledger was over before it had ended")
-            for task_id in plan.task_ids
+            for task_id in self._list_expected(plan)
             if task_id not in ended
         ]
 
@@ -229,8 +236,9 @@ class Ledgers:
             there = [task_id for task_id in plan.task_ids if task_id in submitted]
             if opened.count(plan.name) > 1:
                 yield Violation("ledger", plan.name, "it was opened twice")
-            if plan.name in opened and there != plan.task_ids:
-                yield Violation("ledger", plan.name, f"it was opened, and of {plan.task_ids} only {there} came of it")
+            expected = self._list_expected(plan)
+            if plan.name in opened and there != expected:
+                yield Violation("ledger", plan.name, f"it was opened, and of {expected} only {there} came of it")
             if plan.name not in opened and there:
                 yield Violation("ledger", plan.name, f"it was not opened, and {there} came of it")
             if plan.acknowledged and plan.name not in opened:

@@ -44,6 +44,7 @@ class Remote:
         self.net: Counter[str] = Counter()  # effects that stand, by forward key
         self.barred: set[str] = set()
         self.keys_of: defaultdict[str, set[str]] = defaultdict(set)
+        self.tokens: dict[str, str] = {}  # of callbacks that came, with the ids of their tasks
         self.came: list[str] = []  # ids of tasks, in the order in which their effects came or were taken back
 
     async def do(self, attempt: Attempt, refuse: bool) -> int:

@@ -42,6 +42,7 @@ from arriero.runtime.upkeep import Upkeep
 from arriero.system.loops import drop_silently
 
 from .bystanders import Bystanders, draw_bystanders
+from .callbacks import Callbacks, draw_callbacks
 from .called import CALLED
 from .counts import judge_counts
 from .damage import SHARE as DAMAGED_SHARE
@@ -89,6 +90,7 @@ SETTINGS = Settings(
     linger_seconds=0.7,
     batch_max=20,
     redispatch_per_second_max=2,
+    public_url="https://callbacks.simulated",
 )
 CALM_AFTER_SECONDS = 13.0  # when the faults have ceased: by then what is frozen is awake, and what crashed runs again
 
@@ -111,7 +113,7 @@ def _add_roles(about: str, roles: frozenset[str]) -> str:
     return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(roles)))).decode()
 
 
-def _build_app(*parts: Routes | Programs | Poison | Signals | None) -> App:
+def _build_app(*parts: Routes | Programs | Poison | Signals | Callbacks | None) -> App:
     agents = [*AGENTS, *(agent for part in parts if part is not None for agent in part.agents)]
     added = [workflow for part in parts if part is not None for workflow in part.workflows]
     with warnings.catch_warnings():
@@ -167,9 +169,11 @@ class World:
             self.faults.add_outages(self._outage_random)
             self.faults.add_asking(asking_random)
         self.remote = self._build_remote(late_random, asking_random, may_publish=people and faults is None)
-        self.routes, self.poison, self.signals = self._draw_parts(seed, may_have=people and faults is None)
+        self.routes, self.poison, self.signals, self.callbacks = self._draw_parts(
+            seed, may_have=people and faults is None
+        )
         self.programs = draw_programs(self, seed, may_have=people and faults is None)
-        self.app = _build_app(self.routes, self.programs, self.poison, self.signals)
+        self.app = _build_app(self.routes, self.programs, self.poison, self.signals, self.callbacks)
         self.election = self._build_election(random_module.Random(f"election-{seed}"), people and faults is None)
         self.people = People(self, people_random)
         self.purged_rows: list[HistoryRow] = []
@@ -203,11 +207,14 @@ class World:
         random = random_module.Random(self.random.getrandbits(64))
         return Remote(random, self.faults, late_random, asking_random, publishing_random)
 
-    def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None, Signals | None]:
+    def _draw_parts(
+        self, seed: int, *, may_have: bool
+    ) -> tuple[Routes | None, Poison | None, Signals | None, Callbacks | None]:
         return (
             draw_routes(seed) if may_have else None,
             draw_poison(self, seed, may_have=may_have),
             draw_signals(self, seed, may_have=may_have),
+            draw_callbacks(self, seed, may_have=may_have),
         )
 
     def _draw_producers(self, *, has_keys: bool, may_have: bool) -> tuple[Timetables | None, Ledgers | None]:
@@ -539,6 +546,8 @@ class World:
             clients += self.spawn(self.poison.submit(), 0)
         if self.signals is not None:
             clients += self.spawn(self.signals.live(), 0)
+        if self.callbacks is not None:
+            clients += self.spawn(self.callbacks.live(), 0)
         if self.keys is not None:
             clients += [task for produced in self.keys.producers() for task in self.spawn(produced, 0)]
             clients += self.spawn(self.keys.operate(FAULT_SECONDS), 0)
@@ -747,7 +756,7 @@ class World:
         """Whether a task's effects at the remote service are whole, or undone, as its state says."""
         loaded = self.store.load_as_is(task_no)
         task = loaded.task
-        found = [] if self.signals is None else list(self.signals.judge(task))
+        found = [one for part in (self.signals, self.callbacks) if part is not None for one in part.judge(task)]
         if task.failure is not None and (failure := read_task_failure(task.failure)).kind in (
             "bug",
             "replay",

@@ -736,6 +736,16 @@ def a_request_is_answered_that_was_not_taken(story: Story) -> None:
     story.event("waiting", "signal.answered")["signal"] = 1
 
 
+@violates("I81", "I79")
+def a_callback_is_completed_twice(story: Story) -> None:
+    story.remove("called", "signal.set_aside")
+
+
+@violates("I81")
+def a_callback_is_kept_for_a_wait_that_is_not_there(story: Story) -> None:
+    story.event("called", "signal.sent", number=1)["name"] = "callback:bank#1@9"
+
+
 @violates("I78")
 def a_process_that_is_lost_takes_the_attempt_from_its_program(story: Story) -> None:
     story.event("delivered", "attempt.revoked").update(type="step.lost", lost_count=1)

@@ -562,6 +562,19 @@ async def _signalled(town: Town) -> None:
     await town.advance("waiting", ending=Process('"ok"'))
 
 
+async def _called_back(town: Town) -> None:
+    """A callback that is completed by a value that does not fit, and then by one that does."""
+    await town.submit("called")
+    await town.claim("called")
+    opened = NewStep(kind=StepKind.TIMER, name="callback:bank", key="#1")
+    await town.advance("called", opened=(opened,), ending=Keep())
+    sent: dict[str, Any] = {"actor": "signal", "sent_by": "", "name": "callback:bank#1@1", "wait": 1}
+    for number, unfit in (1, "no"), (2, ""):
+        await town.apply(SendSignal(**sent, task_no=town.number("called"), signal_id=f"s-{number}", value=str(number)))
+        taken = Signalled(town.step_no("called", 1), number, Instant(town.at), unfit)
+        await town.advance("called", taken=(taken,), ending=Keep() if unfit else Process('"ok"'))
+
+
 async def _scheduled(town: Town) -> None:
     """A schedule, and its runs to their ends."""
     await live_through_a_schedule(town.store, town.wait, town.term)
@@ -628,6 +641,7 @@ async def _everything() -> Town:
     await _doubted(town)
     await _delivered(town)
     await _signalled(town)
+    await _called_back(town)
     await _scheduled(town)
     await _of_a_paused_workflow(town)
     return town

@@ -134,6 +134,7 @@ CHECKED: dict[str, str] = {
     "I78": "a process that is lost takes no attempt from the program that holds it; only such an attempt is ended by an operator",
     "I79": "a signal is kept once under its id, and taken once, in order, by an open wait of its name; a request is answered once",
     "I80": "no task begins while its workflow is paused for new tasks, and its row says what the history says",
+    "I81": "what is for one wait alone is kept once, while that waits, and again only if its value was set aside",
 }
 
 

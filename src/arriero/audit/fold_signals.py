@@ -1,4 +1,4 @@
-"""The fold of signals to a task: who sent which, and which wait took it (I79)."""
+"""The fold of signals to a task: who sent which, and which wait took it (I79, I81)."""
 
 from typing import assert_never
 
@@ -35,9 +35,22 @@ def _send(task: TaskFold, event: SignalSent) -> None:
         task.convict("I79", f"signal {event.number} has the id {event.signal_id!r} of another one")
     if task.state in (TaskState.PROCESSED, TaskState.COMPENSATING, TaskState.COMPENSATED):
         task.convict("I79", f"signal {event.number} was kept for a task that is {task.state}")
+    if "#" in event.name:
+        _judge_addressed(task, event)
     signal = task.signals[event.number] = SignalFold(event)
     if any(step.state is StepState.PENDING and may_be_taken(signal, step) for step in task.life):
         task.note_news()
+
+
+def _judge_addressed(task: TaskFold, event: SignalSent) -> None:
+    """Judge a signal that is for one wait alone. Those of a held task are withdrawn, and may be opened again."""
+    signal = SignalFold(event)
+    wait = next((step for step in task.life if may_be_taken(signal, step)), None)
+    may_be = (StepState.PENDING, StepState.WITHDRAWN) if task.state is TaskState.HELD else (StepState.PENDING,)
+    if wait is None or wait.state not in may_be:
+        task.convict("I81", f"signal {event.number} was kept for {event.name}, which does not wait")
+    if any(known.name == event.name and known.taken_by != SET_ASIDE for known in task.signals.values()):
+        task.convict("I81", f"signal {event.number} was kept for {event.name}, which has one")
 
 
 def _take(task: TaskFold, event: SignalTaken) -> None:
