@@ -34,8 +34,9 @@ SHARE = 0.25  # of the seeds with operators
 TASKS_MAX = 4
 WITHIN_SECONDS = 3.0
 SERVES_WITHIN = 4.0  # at most, of a service: some are late
-AGAIN = 0.5  # of the deliveries: they come again, at any instant
-WITH_ANOTHER_VALUE = 0.4  # of those
+AGAIN = 0.7  # of the deliveries: they come again
+SHORTLY = 0.6  # of those: before the task may have heard of the first one
+WITH_ANOTHER_VALUE = 0.5  # of those, too
 UNFIT = 0.15  # of the values: the code cannot read them
 WITH_CODE = 0.5  # of the servers: they check values by the code of the task
 LOOK_SECONDS = 0.1
@@ -128,7 +129,8 @@ class Callbacks:
                 return
 
     async def _deliver_later(self, token: str, value: str) -> None:
-        await asyncio.sleep(self._random.expovariate(0.3))
+        is_shortly = self._random.random() < SHORTLY
+        await asyncio.sleep(self._random.uniform(0, 0.1) if is_shortly else self._random.expovariate(0.3))
         await self._deliver(token, value)
 
     async def _deliver(self, token: str, value: str) -> str:

@@ -11,7 +11,7 @@ from arriero.audit.check import Violation
 from arriero.client.ledger import Entry, LedgerSubmission, discard_ledger
 from arriero.client.ledger_handle import wait_for_ledger
 from arriero.client.session import Session
-from arriero.errors import InvalidInput, StoreError, UnknownName
+from arriero.errors import InvalidInput, StoreError, UnknownName, WorkflowPaused
 from arriero.events import read_events
 from arriero.events.convoy import ConvoyPlaced
 from arriero.events.store import LedgerOpenedEvent
@@ -160,7 +160,7 @@ class Ledgers:
         except InvalidInput as error:
             if "discarded meanwhile" in str(error):
                 return False
-            if not plan.is_refused:
+            if not plan.is_refused and not isinstance(error, WorkflowPaused):
                 self._violations.append(Violation("ledger", plan.name, f"it was refused: {error}"))
             return True
         if plan.is_refused:

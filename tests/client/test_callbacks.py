@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from runtime_world import QUICK, Machine, until, within
 
 from arriero import (
     Agent,
@@ -32,6 +34,7 @@ from arriero import (
 from arriero.model import TaskState
 from arriero.model.signals import VALUE_BYTES_MAX
 from arriero.store.contract import Purge
+from arriero.store.sqlite.store import SqliteStore
 from arriero.testing import World
 
 bank = Agent("bank")
@@ -378,7 +381,9 @@ async def test_a_purged_task_refuses_its_callbacks(world: World) -> None:
     assert await refused_because(world, seen[0].token) == "purged"
 
 
-async def test_a_step_fails_clearly_where_no_public_url_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_fails_clearly_where_no_public_url_is_set(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("arriero.testing.world.PUBLIC_URL", "")
     seen.clear()
     async with testing.running(App("shop", agents=[bank], workflows=[order])) as world:
@@ -388,6 +393,39 @@ async def test_a_step_fails_clearly_where_no_public_url_is_set(monkeypatch: pyte
         ):
             await task.result()
     assert not seen
+
+
+@pytest.mark.parametrize("has_epoch", [True, False], ids=["with a new epoch", "without"])
+async def test_urls_of_before_a_restore_complete_the_callbacks_of_the_backup(machine: Machine, has_epoch: bool) -> None:
+    def open_app() -> App:
+        return machine.app([bank], [order], settings=msgspec.structs.replace(QUICK, public_url="https://shop"))
+
+    seen.clear()
+    async with open_app().running() as app:
+        await app.submit(order(1), task_id="order-1")
+        await until(lambda: len(seen) == 1)
+    backup = machine.path.read_bytes()
+    async with open_app().running() as app:
+        await app.submit(order(2), task_id="order-2")
+        await until(lambda: len(seen) == 2)
+        assert await app.complete_callback(seen[0].token, {"id": "r-1"})
+        assert await within(app.task("order-1").result()) == "r-1"
+    machine.path.write_bytes(backup)
+    if has_epoch:
+        store = SqliteStore(str(machine.path))
+        await store.open()
+        await store.new_epoch("operator")
+        await store.close()
+    async with open_app().running() as app:
+        await app.submit(order(3), task_id="order-3")  # without an epoch it has the number of order-2
+        await until(lambda: len(seen) == 3)
+        with pytest.raises(CallbackRefused, match="its task is not there any longer"):
+            await app.complete_callback(seen[1].token, {"id": "r-2"})
+        assert await app.complete_callback(seen[0].token, {"id": "r-1"})
+        assert await within(app.task("order-1").result()) == "r-1"
+        assert await app.complete_callback(seen[2].token, {"id": "r-3"})
+        assert await within(app.task("order-3").result()) == "r-3"
+    await machine.check()
 
 
 async def test_a_task_that_ends_before_its_callback_comes_takes_nothing(world: World) -> None:

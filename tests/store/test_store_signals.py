@@ -113,12 +113,19 @@ async def test_a_signal_is_taken_once(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("of", "name"),
-    [("signal:paid", "signal:approved"), ("callback:bank", "callback:bank#2@2"), ("sleep", "signal:sleep")],
+    [("signal:paid", "signal:approved"), ("callback:bank", "signal:bank"), ("sleep", "signal:sleep")],
 )
 async def test_a_wait_takes_no_signal_of_another_name(world: World, of: str, name: str) -> None:
     _, (row,) = await world.opened(await world.held(), wait(of, until=NOON + 9))
     kept = await send(world, name=name)
     await world.refused(world.advance_command(kept.task, [taken(row.step_no, 1)]), "moved_on")
+
+
+async def test_a_wait_takes_nothing_that_is_for_another_wait_of_its_name(world: World) -> None:
+    _, rows = await world.opened(await world.held(), wait("callback:bank"), wait("callback:bank", key="#2"))
+    kept = await send(world, name="callback:bank#2@2", wait=2)
+    await world.refused(world.advance_command(kept.task, [taken(rows[0].step_no, 1)]), "moved_on")
+    await world.advance(kept.task, [taken(rows[1].step_no, 1)])
 
 
 async def test_a_signal_that_was_sent_when_the_time_was_over_is_not_taken(world: World) -> None:

@@ -24,6 +24,7 @@ from .attempt_run import AttemptParts, AttemptRun
 from .attempt_time import AttemptRegistry
 from .breakers import AgentBreakers
 from .call_monitor import AgentMetricsWriter, CallCounter
+from .callbacks import warn_of_missing_url
 from .hosted_agent import HostedAgent, count_leaked
 from .probes import Probing
 from .process_context import ProcessContext
@@ -105,6 +106,7 @@ class AgentHost:
     # --- life
     async def start(self) -> None:
         """Open the Agents' resources."""
+        warn_of_missing_url(self.context, [hosted.agent for hosted in self.hosted.values()])
         if self.context.substitutes is None:
             for hosted in self.hosted.values():
                 await self._resources.open(hosted.agent.resources)

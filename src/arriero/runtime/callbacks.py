@@ -1,7 +1,11 @@
 """Makes the URLs and tokens of callbacks when an attempt begins: its recorded arguments only name the waits."""
 
+import logging
+from collections.abc import Iterable
+
 from ..core.capabilities import CallbackToken, seal_callback
 from ..declare.callbacks import CallbackAccess
+from ..declare.steps import Agent
 from ..errors import StoreError, Transient
 from ..model import StepRow
 from ..model.instants import as_datetime
@@ -10,6 +14,17 @@ from ..store.contract import CALLBACK_SECRET
 from .process_context import ProcessContext
 
 PATH = "/v1/callbacks/"
+SET_URL = "set public_url (ARRIERO_PUBLIC_URL) for the processes that run steps, like https://shop.example.com"
+logger = logging.getLogger("arriero")
+
+
+def warn_of_missing_url(context: ProcessContext, agents: Iterable[Agent]) -> None:
+    """Log which steps take callbacks, if this process cannot make their URLs."""
+    steps = [one.name for agent in agents for one in agent.steps.values() if one.signature.takes_references]
+    if steps and not context.settings.public_url:
+        logger.warning(
+            "no attempt of step %s can begin here, because callbacks need a URL: %s", ", ".join(steps), SET_URL
+        )
 
 
 async def build_accesses(context: ProcessContext, step: StepRow) -> dict[str, CallbackAccess]:
@@ -32,8 +47,7 @@ async def build_accesses(context: ProcessContext, step: StepRow) -> dict[str, Ca
             continue
         if not public_url:
             raise Transient(
-                f"callback {label} needs a URL: set public_url (ARRIERO_PUBLIC_URL) for the processes that run steps, like"
-                " https://shop.example.com",
+                f"callback {label} needs a URL: {SET_URL}",
                 code="no_public_url",
             )
         names = CallbackToken(task.task_no, task.submitted_at, task.past_count, label)
