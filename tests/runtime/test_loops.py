@@ -450,8 +450,7 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("runtime.reload", "ReloadQueue.ask"): Loop.REREADING,
     ("runtime.single_pass", "SinglePass._spawn"): "frees what a lost process held, awaited before the pass goes on",
     ("runtime.single_pass", "SinglePass._work"): Loop.LEADER,
-    ("runtime.result_waiters", "ResultWaiters.wait_until_ended"): Loop.WAITING,
-    ("runtime.change_waiters", "ChangeWaiters.wait"): Loop.FOLLOWING,
+    ("runtime.result_waiters", "TaskWaiters._enter"): Loop.WAITING,
     (
         "runtime.progress_publisher",
         "ProgressPublisher._begin",
@@ -491,6 +490,7 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("client.background", "BackgroundLoop.__init__"): "runs the event loop of app.sync, whose tasks are those above",
     ("client.background", "BackgroundLoop.begin"): "one call of app.sync, awaited by its caller",
 }
+BEGUN_BY_WAITERS = {Loop.FOLLOWING}  # as that of ``Loop.WAITING``
 BEGUN_IN_SESSION = {Loop.POLL, Loop.LEADER, Loop.RECOVERY, Loop.SCHEDULES, Loop.UPKEEP, Loop.ALERTS, Loop.METRICS}
 STARTING = ("create_task", "_create_task", "ensure_future", "run_coroutine_threadsafe", "Thread", "_spawn")
 ELSEWHERE = ("testing", "cli", "core")  # for tests; programs of one task; no event loop of ours
@@ -526,7 +526,9 @@ def test_every_place_that_begins_a_task_or_a_thread_is_known_and_every_loop_begi
             starts.visit(ast.parse(path.read_text()))
             found |= {(".".join(parts), where) for where in starts.found}
     assert found == set(STARTS)
-    assert {loop for loop in STARTS.values() if isinstance(loop, Loop)} | BEGUN_IN_SESSION == set(Loop)
+    assert {loop for loop in STARTS.values() if isinstance(loop, Loop)} | BEGUN_IN_SESSION | BEGUN_BY_WAITERS == set(
+        Loop
+    )
 
 
 # --- if one ends all the same

@@ -109,7 +109,7 @@ async def assign(
     if not dry_run:
         await _let_ledgers_go(store)
         if asked.is_rename:
-            await _copy_pauses(session, asked, who)
+            await _change_pauses(session, asked, who, app=asked.app, state=None)  # before the first task comes there
     done: Counter[str] = Counter()
     refused: list[tuple[str, str]] = []
     async for page in _read_pages(store, asked):
@@ -136,7 +136,7 @@ async def assign(
     if asked.is_rename and not dry_run:
         actor = f"{task_verbs.ACTOR} {who}"
         await store.rename_app(asked.from_app, asked.app, done.total(), actor, why)
-        await _end_pauses(session, asked, who, why)
+        await _change_pauses(session, asked, who, app=asked.from_app, state=PauseState.RESUMING, reason=why)
     return Assigned(dict(sorted(done.items())), tuple(refused), await _list_tokens_left_behind(store, asked))
 
 
@@ -153,33 +153,27 @@ async def _list_tokens_left_behind(store: StateStore, asked: Assignment) -> tupl
     return tuple(found)
 
 
-async def _copy_pauses(session: Session, asked: Assignment, by: str) -> None:
-    """Pause the workflows of the new name that are paused under the old one, before the first task comes there."""
+async def _change_pauses(
+    session: Session, asked: Assignment, by: str, *, app: str, state: PauseState | None, reason: str | None = None
+) -> None:
+    """Change how the workflows stand under ``app`` that are paused under the old name. What stands so already is left.
+
+    Args:
+        state: None: as under the old name.
+        reason: None: that the App was renamed, and why each was paused.
+    """
     for row in await session.store.list_workflow_pauses():
         if row.app == asked.from_app and row.is_paused:
+            before = f"App {row.app!r} has this name now, and {row.paused_by} had paused it there: {row.pause_reason}"
             command = OperateWorkflow(
                 actor=task_verbs.ACTOR,
-                app=asked.app,
+                app=app,
                 workflow=row.workflow,
-                state=row.state,
+                state=state or row.state,
                 by=by,
-                reason=f"App {row.app!r} has this name now, and {row.paused_by} had paused it there: {row.pause_reason}",
+                reason=reason or before,
             )
-            await session.store.change_workflow_pause(command)  # refused where it is paused so already
-
-
-async def _end_pauses(session: Session, asked: Assignment, by: str, reason: str) -> None:
-    for row in await session.store.list_workflow_pauses():
-        if row.app == asked.from_app and row.is_paused:
-            resume = OperateWorkflow(
-                actor=task_verbs.ACTOR,
-                app=row.app,
-                workflow=row.workflow,
-                state=PauseState.RESUMING,
-                by=by,
-                reason=reason,
-            )
-            await session.store.change_workflow_pause(resume)
+            await session.store.change_workflow_pause(command)
 
 
 async def _let_ledgers_go(store: StateStore) -> None:
