@@ -52,6 +52,15 @@ async def test_operators_read_what_a_task_waits_for_and_the_command_that_sends_i
             return (await load_task(app.session, "order-1")).task.inbox == 1 or None
 
         await eventually(is_aside)
+        findings = json.loads((await call(url, "doctor", "--json")).stdout)["findings"]
+        (finding,) = [one for one in findings if one["about"] == "signals"]
+        assert finding["level"] == "care"
+        assert finding["says"].startswith("signal approved to task order-1, number 2, sent at 2")
+        assert "is set aside: signal approved" in finding["says"]
+        remedy = (
+            "send a value that fits: arriero task send order-1 approved JSON; arriero task signals order-1 shows it"
+        )
+        assert finding["remedy"] == remedy
     explained = (await call(url, "task", "explain", "order-1", "--json")).stdout
     reasons = {one["kind"]: one["says"] for one in json.loads(explained)["reasons"]}
     assert reasons["inbox"].startswith("1 signal is kept until its code waits for what it got: signal other (1)")
@@ -70,6 +79,22 @@ async def test_operators_read_what_a_task_waits_for_and_the_command_that_sends_i
     assert "send it instead: arriero task send order-1 approved JSON" in refused.stderr
     listed = (await call(url, "task", "signals", "order-1", "--json")).stdout.splitlines()
     assert [json.loads(line)["state"] for line in listed] == ["waiting", "set_aside"]
+
+
+async def test_a_task_that_waits_without_a_limit_is_no_trouble_to_doctor_and_is_found_by_what_it_waits_for(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'signals.db'}"
+    app = open_app(url)
+    async with app.running():
+        task = await app.submit(sell(), task_id="order-1")
+        await wait_until_it_waits(app, task, 2)
+        looked_at = json.loads((await call(url, "doctor", "--json")).stdout)
+        about = {one["about"] for one in looked_at["findings"] if one["level"] == "care"}
+        assert not about & {"waiting", "held", "signals", "code", "attempts"}, looked_at
+        for name, ids in (("signal:paid", ["order-1"]), ("signal:other", [])):
+            listed = (await call(url, "task", "list", "--step", name, "--json")).stdout.splitlines()
+            assert [json.loads(line)["id"] for line in listed] == ids
 
 
 async def test_the_end_of_a_wait_is_shown_where_it_has_one(tmp_path: Path) -> None:

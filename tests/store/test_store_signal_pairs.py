@@ -264,6 +264,29 @@ async def test_a_value_that_cannot_be_read_is_replaced_by_the_next_that_is_publi
     assert await codes_of_alerts(world) == []
 
 
+async def test_signals_that_were_set_aside_are_listed_until_another_of_their_name_follows_or_the_task_ends(
+    world: World,
+) -> None:
+    async def listed(limit: int = 10) -> list[tuple[str, int]]:
+        return [(task_id, signal.number) for task_id, signal in await world.store.list_set_aside(limit)]
+
+    tasks = []
+    for name in ("t1", "t2", "t3"):
+        task, (row, _) = await world.opened(await world.held(name), wait(), wait("signal:paid"))
+        sent = await send(world, task.task_no)
+        tasks.append((await world.advance(sent.task, [taken(row.step_no, 1, unfit="no amount")])).task)
+        world.clock.move(1)
+    assert await listed() == [("t3", 1), ("t2", 1), ("t1", 1)]
+    assert await listed(1) == [("t3", 1)]
+    await send(world, tasks[0].task_no, "s2", name="signal:paid")
+    assert await listed() == [("t3", 1), ("t2", 1), ("t1", 1)]
+    await send(world, tasks[0].task_no, "s3")
+    await world.advance(tasks[1], ending=BeginUndo(FAILED))
+    assert await listed() == [("t3", 1)]
+    await world.advance(tasks[2], ending=Process("1"))
+    assert await listed() == []
+
+
 async def test_a_signal_to_a_task_whose_undo_has_begun_stays_in_its_inbox_and_is_not_taken(world: World) -> None:
     task, (row,) = await world.opened(await world.held(), wait())
     kept_signal = await send(world)

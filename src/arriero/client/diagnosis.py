@@ -37,6 +37,7 @@ from ..explain.doctor_server import (
 )
 from ..explain.outages import diagnose_attempts
 from ..explain.schedules import diagnose_schedules
+from ..explain.signals import diagnose_signals
 from ..explain.workflows import diagnose_workflows
 from ..model import AlertRow, Instant
 from ..runtime.settings import HTTP
@@ -52,6 +53,7 @@ from .convoy import build_convoy_view
 ALERTS_MAX = 1_000  # of the open ones, looked through for one that could not be delivered
 CONVOYS_MAX = 1_000  # of those in one state, counted; and
 UNREADABLE_MAX = 1_000  # rows of no task that cannot be read, counted
+SIGNALS_MAX = 100  # that were set aside, counted
 GAPS_MAX = 100  # of those that wait at a gap, looked at for one past its limit
 
 
@@ -138,10 +140,12 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
     )
     rows = diagnose_unreadable_rows(await store.list_unreadable(UNREADABLE_MAX))
     workflows = diagnose_workflows(list(map(legible, await store.list_workflow_pauses())), store.now())
+    aside = await store.list_set_aside(SIGNALS_MAX)
     return [
         *found,
         *rows,
         *workflows,
+        *diagnose_signals(aside, store.now(), more=len(aside) == SIGNALS_MAX),
         *leader,
         *breakers,
         *limits,

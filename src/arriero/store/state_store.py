@@ -20,6 +20,7 @@ from .engine.limits import LimitOperations
 from .engine.processes import LeaseOperations, ObsoleteRowsOperations, ProcessOperations
 from .engine.reading import ReadingOperations, SurveyOperations
 from .engine.schedules import ScheduleOperations
+from .engine.signals import SignalReading
 from .engine.tokens import TokenOperations
 from .engine.upkeep import UpkeepOperations
 from .engine.workflow_pauses import WorkflowPauseOperations
@@ -41,6 +42,7 @@ class StateStore(
     ScheduleOperations,
     TokenOperations,
     WorkflowPauseOperations,
+    SignalReading,
     ABC,
 ):
     """A state store."""

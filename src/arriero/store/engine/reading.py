@@ -31,12 +31,10 @@ from ...model import (
     LedgerRow,
     LedgerState,
     Loaded,
-    SignalRow,
     StatusRow,
     StepKind,
     StepState,
     TailRow,
-    TaskRow,
     TaskState,
     later,
 )
@@ -265,18 +263,6 @@ class SurveyOperations(Transactions):
     async def edits(self, task_no: int) -> list[EditRow]:
         """Payloads of a task that operators gave or replaced, with those they replaced, in the order of the commits."""
         return await self._select(edit_of, "select_edits", {"task_no": task_no})
-
-    async def load_reply(self, task_no: int, number: int) -> tuple[SignalRow | None, TaskRow | None]:
-        """A request, and its task if that has ended. Without a request: the task was purged."""
-
-        def read(rows: StoreRows) -> tuple[SignalRow | None, TaskRow | None]:
-            return rows.signal(task_no, number), next(iter(rows.select_ended((task_no,))), None)
-
-        return await self._read(read)
-
-    async def list_signals(self, task_no: int, *, after: int = 0, limit: int = 1_000) -> list[SignalRow]:
-        """Signals of a task with a number above ``after``, taken or not, in the order of their commits."""
-        return await self._read(lambda rows: rows.select_signals(task_no, after, limit))
 
     async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
         """Answers of a task's attempts that came when they no longer counted, in the order of the commits."""

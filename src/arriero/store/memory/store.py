@@ -26,6 +26,7 @@ from ...model import (
     LateAnswerRow,
     LedgerRow,
     LedgerState,
+    SignalRow,
     StatusRow,
     StepKind,
     StepRow,
@@ -43,6 +44,7 @@ from ...model.leases import LeaseRow
 from ...model.processes import FIRST, LeaderSurvey, ProcessRow, describe_epoch_refusal
 from ...model.progress import PublishedRow, format_version
 from ...model.schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
+from ...model.signals import SET_ASIDE, SIGNALS_MAX
 from ...model.tags import read_tags
 from ...model.tokens import ANY_REACH, Reach, TokenRow
 from ...model.workflow_pauses import WorkflowPauseRow
@@ -53,6 +55,7 @@ from ..engine.convoys import find_missing
 from ..engine.processes import SAID_OF_REFUSED_TERMS
 from ..engine.reading import due_at
 from ..engine.schedules import change_schedules
+from ..engine.signals import ASIDE_LOOKED_AT_MAX
 from ..engine.transactions import Lane
 from ..engine.upkeep import purge
 from ..quarantine import S
@@ -227,6 +230,18 @@ class MemoryReading(MemoryUpkeep):
         found = [t for t in self.tasks.values() if t.from_ledger == ledger_no]
         ends = [t.ended_at for t in found if t.ended_at is not None]
         return LedgerTasks(dict(Counter(str(t.state) for t in found)), max(ends, default=None))
+
+    async def list_set_aside(self, limit: int) -> list[tuple[str, SignalRow]]:
+        signals = [one for of_task in self.signal_rows.values() for one in of_task.values() if one.step == SET_ASIDE]
+        signals.sort(key=lambda one: (one.sent_at, one.task_no, one.number), reverse=True)
+        receiving = (TaskState.PENDING, TaskState.PROCESSING)
+        found = [one for one in signals[:ASIDE_LOOKED_AT_MAX] if self.tasks[one.task_no].state in receiving]
+        return [(self.tasks[one.task_no].task_id, one) for one in found if not self._is_followed(one)][:limit]
+
+    def _is_followed(self, signal: SignalRow) -> bool:
+        """Returns True if another signal of its name was sent to the task later and not set aside."""
+        later = self.select_signals(signal.task_no, signal.number, SIGNALS_MAX)
+        return any(one.name == signal.name and one.step != SET_ASIDE for one in later)
 
     async def ledger_aside(self, ledger_no: int, *, after: int = 0, limit: int = ASIDE_MAX) -> list[tuple[int, str]]:
         found = sorted((line, reason) for (number, line), reason in self.aside.items() if number == ledger_no)

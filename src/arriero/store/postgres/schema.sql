@@ -150,6 +150,7 @@ CREATE TABLE {schema}.signal (
 );
 CREATE UNIQUE INDEX signal_id ON {schema}.signal (task_no, signal_id);
 CREATE INDEX signal_inbox ON {schema}.signal (task_no, number) WHERE step IS NULL;
+CREATE INDEX signal_aside ON {schema}.signal (sent_at) WHERE step = 0;
 
 -- The latest value that a task (ordinal 0) or a step has published, for those who look at the task.
 CREATE TABLE {schema}.published (

@@ -140,6 +140,7 @@ CREATE TABLE arriero_signal (
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX arriero_signal_id ON arriero_signal (task_no, signal_id);
 CREATE INDEX arriero_signal_inbox ON arriero_signal (task_no, number) WHERE step IS NULL;
+CREATE INDEX arriero_signal_aside ON arriero_signal (sent_at) WHERE step = 0;
 
 -- The latest value that a task (ordinal 0) or a step has published, for those who look at the task.
 CREATE TABLE arriero_published (

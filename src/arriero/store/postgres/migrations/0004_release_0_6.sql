@@ -20,6 +20,7 @@ CREATE TABLE {schema}.signal (
 );
 CREATE UNIQUE INDEX signal_id ON {schema}.signal (task_no, signal_id);
 CREATE INDEX signal_inbox ON {schema}.signal (task_no, number) WHERE step IS NULL;
+CREATE INDEX signal_aside ON {schema}.signal (sent_at) WHERE step = 0;
 
 -- Who may read the history, or add to it, may do so with signals; who runs tasks also keeps what becomes of them.
 DO $rights$

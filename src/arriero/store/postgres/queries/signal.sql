@@ -27,6 +27,20 @@ SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_re
  ORDER BY number
  LIMIT %(limit)s
 
+-- select_signals_aside: signals of tasks that receive others, set aside, which no later one of their name follows.
+-- Params: looked_at (signals that were set aside, the latest).
+-- Rows: task_id, then the columns of the signal; the latest first.
+SELECT task.task_id, aside.task_no, aside.number, aside.name, aside.signal_id, aside.value, aside.sent_by, aside.sent_at, aside.step, aside.wants_reply, aside.reply, aside.replied_at
+  FROM (SELECT * FROM {schema}.signal
+         WHERE step = 0 ORDER BY sent_at DESC LIMIT %(looked_at)s) AS aside
+  JOIN {schema}.task AS task ON task.task_no = aside.task_no
+ WHERE task.state IN ('pending', 'processing')
+   AND NOT EXISTS (SELECT 1 FROM {schema}.signal AS later
+                    WHERE later.task_no = aside.task_no AND later.number > aside.number AND later.name = aside.name
+                      AND later.step IS DISTINCT FROM 0)
+ ORDER BY aside.sent_at DESC, aside.task_no DESC, aside.number DESC
+ LIMIT %(limit)s
+
 -- put_signal: keep a signal, new or changed.
 INSERT INTO {schema}.signal (task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at)
 VALUES (%(task_no)s, %(number)s, %(name)s, %(signal_id)s, %(value)s, %(sent_by)s, %(sent_at)s, %(step)s, %(wants_reply)s,

@@ -20,6 +20,7 @@ CREATE TABLE arriero_signal (
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX arriero_signal_id ON arriero_signal (task_no, signal_id);
 CREATE INDEX arriero_signal_inbox ON arriero_signal (task_no, number) WHERE step IS NULL;
+CREATE INDEX arriero_signal_aside ON arriero_signal (sent_at) WHERE step = 0;
 DROP TRIGGER arriero_task_removed;
 CREATE TRIGGER arriero_task_removed AFTER DELETE ON arriero_task
 BEGIN

@@ -28,6 +28,20 @@ SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_re
  ORDER BY number
  LIMIT :limit
 
+-- select_signals_aside: signals of tasks that receive others, set aside, which no later one of their name follows.
+-- Params: looked_at (signals that were set aside, the latest).
+-- Rows: task_id, then the columns of the signal; the latest first.
+SELECT task.task_id, aside.task_no, aside.number, aside.name, aside.signal_id, aside.value, aside.sent_by, aside.sent_at, aside.step, aside.wants_reply, aside.reply, aside.replied_at
+  FROM (SELECT * FROM arriero_signal INDEXED BY arriero_signal_aside
+         WHERE step = 0 ORDER BY sent_at DESC LIMIT :looked_at) AS aside
+  JOIN arriero_task AS task ON task.task_no = aside.task_no
+ WHERE task.state IN ('pending', 'processing')
+   AND NOT EXISTS (SELECT 1 FROM arriero_signal AS later
+                    WHERE later.task_no = aside.task_no AND later.number > aside.number AND later.name = aside.name
+                      AND later.step IS NOT 0)
+ ORDER BY aside.sent_at DESC, aside.task_no DESC, aside.number DESC
+ LIMIT :limit
+
 -- put_signal: keep a signal, new or changed.
 INSERT INTO arriero_signal (task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at)
 VALUES (:task_no, :number, :name, :signal_id, :value, :sent_by, :sent_at, :step, :wants_reply, :reply, :replied_at)
