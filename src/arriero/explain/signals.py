@@ -13,7 +13,7 @@ _VERBS = {"signal": "send", "request": "request"}
 
 
 def diagnose_signals(found: Sequence[tuple[str, SignalRow]], now: Instant, *, more: bool) -> list[Finding]:
-    """Judge the signals of open tasks that were set aside: their waits continue, and somebody must send another value.
+    """Judge the signals of open tasks that were set aside: their waits continue, until another value is sent.
 
     Args:
         found: ids of the tasks and the signals, the latest first.

@@ -117,7 +117,7 @@ class TaskWaiters(Generic[T]):
         """Ask about all. Returns True if there was an answer for any.
 
         Args:
-            is_told: somebody has asked for it by ``look``.
+            is_told: ``look`` was called.
             is_slow: nothing has happened for some time.
         """
         return await self._ask(list(self._waiters))
@@ -131,7 +131,7 @@ class TaskWaiters(Generic[T]):
         return any_answered
 
     async def _answer(self, numbers: Sequence[int]) -> bool:
-        """As ``_ask``, of at most ``ASK_TASKS_MAX``. Raises StoreError."""
+        """Answer the waiters of some tasks, at most ``ASK_TASKS_MAX``. Raises StoreError."""
         raise NotImplementedError
 
     async def close(self) -> None:
