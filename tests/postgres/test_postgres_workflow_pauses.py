@@ -13,6 +13,7 @@ from arriero import Agent, App, StoreError, WorkflowPaused, workflow
 from arriero.model.answers import Claimed
 from arriero.model.commands import Claim
 from arriero.model.workflow_pauses import OperateWorkflow, PauseState, WorkflowPauseRow
+from arriero.store.postgres import store as postgres_store
 from arriero.store.postgres.store import PostgresStore
 
 till = Agent("till")
@@ -62,7 +63,7 @@ async def test_sql_and_a_callers_transaction_are_refused_by_name(url: str) -> No
         assert await task.result(timeout=60) == "1"
 
 
-async def test_who_pauses_waits_for_the_claims_of_a_batch_under_way(url: str) -> None:
+async def test_who_pauses_waits_for_the_claims_of_a_batch_under_way(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store, other = PostgresStore(url), PostgresStore(url)
     await store.open()
     await other.open()
@@ -70,10 +71,38 @@ async def test_who_pauses_waits_for_the_claims_of_a_batch_under_way(url: str) ->
     await store.submit([submission(app="shop")])
     with psycopg.connect(url) as batch:  # as begin_batch leaves it until the commit
         batch.execute(b"UPDATE arriero.writer SET batch_no = batch_no WHERE process_no = %s", (number,))
-        with pytest.raises(StoreError, match="lock timeout"):
+        monkeypatch.setattr(postgres_store, "PAUSE_SECONDS", 0.0)
+        named = rf"a transaction of process {number} \(p1\) is still open after 0 s, .* nothing was changed\. Ask again"
+        with pytest.raises(StoreError, match=named):
             await other.change_workflow_pause(PAUSE)
+        assert await other.list_workflow_pauses() == []
+        monkeypatch.undo()
     assert isinstance(await other.change_workflow_pause(PAUSE), WorkflowPauseRow)
     claim = Claim(actor="p1", process_no=number, workflows=("fulfil",), limit=1, probation=True, app="shop")
+    (answer,) = await store.apply([claim])
+    assert answer == Claimed(())
+    await asyncio.gather(store.close(), other.close())
+
+
+async def test_a_process_that_froze_in_its_batch_delays_a_pause_and_stops_no_other_process(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "PAUSE_SECONDS", 600.0)
+    store, other = PostgresStore(url), PostgresStore(url)
+    await store.open()
+    await other.open()
+    frozen, sound = await store.register("frozen", 60.0), await store.register("sound", 60.0)
+    await store.submit([submission(str(number), app="shop") for number in range(2)])
+    batch = psycopg.connect(url)
+    batch.execute(b"UPDATE arriero.writer SET batch_no = batch_no WHERE process_no = %s", (frozen,))
+    pausing = asyncio.ensure_future(other.change_workflow_pause(PAUSE))
+    claim = Claim(actor="p1", process_no=sound, workflows=("fulfil",), limit=1, probation=True, app="shop")
+    (answer,) = await store.apply([claim])
+    assert isinstance(answer, Claimed)
+    assert len(answer.tasks) == 1
+    assert not pausing.done()
+    batch.close()  # as the server ends it, 5 s after the process froze
+    assert isinstance(await pausing, WorkflowPauseRow)
     (answer,) = await store.apply([claim])
     assert answer == Claimed(())
     await asyncio.gather(store.close(), other.close())

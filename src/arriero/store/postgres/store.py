@@ -1,5 +1,6 @@
 """The state store in PostgreSQL: any number of processes on any hosts; see ARCHITECTURE.md."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,6 +14,7 @@ from ...model.answers import Answer, Refusal, SignalPlaced, Submitted
 from ...model.commands import AnyCommand, SendSignal, Submit
 from ...model.leases import LeaseHolder, LeaseTerm
 from ...model.schedules import ScheduleApplied, ScheduleCommand
+from ...model.workflow_pauses import OperateWorkflow, WorkflowPauseRow
 from ..contract import SUPERVISOR_LEASE, Busy, Purge, Purged, Unanswered, Unwritten
 from ..engine import ledgers
 from ..engine.batch import STORE_STREAM, Batch
@@ -36,8 +38,12 @@ DECIDED_SECONDS = (
     20.0  # how long a lost answer is looked for before the caller that waits is informed that it is unknown
 )
 AGAIN_SECONDS = 0.2
+BUSY_SHOWN_MAX = 5  # processes that are named
 TOOK_TOO_LONG = "57014"
 # Errors that one command of a batch may be to blame for: its rows are locked or too many, or cannot be kept as they are.
+PAUSE_SECONDS = (
+    8.0  # to wait for open batches: the server ends the transaction of a process that froze after 5 s (ENGINE.idle)
+)
 CULPRITS = (LOCK_NOT_AVAILABLE, TOOK_TOO_LONG, "23", "54", "XX")
 AGAIN_MAX = 100  # ledger batches in a row that another user's submission came before
 
@@ -92,6 +98,32 @@ def in_halves(
 
 class PostgresStore(PostgresLanes):
     """A store at a URL. ``clock``: microseconds, for tests; else the server's."""
+
+    async def change_workflow_pause(self, command: OperateWorkflow) -> WorkflowPauseRow | Refusal:
+        """See WorkflowPauseOperations. It waits for the open batches of all processes, in short turns: others commit between them.
+
+        Raises: StoreError - also if a batch is open for longer than ``PAUSE_SECONDS``; it names the process.
+        """
+        give_up_at = time.monotonic() + PAUSE_SECONDS
+        while True:
+            try:
+                return await super().change_workflow_pause(command)
+            except StoreError as error:
+                if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                    raise
+                if time.monotonic() >= give_up_at:
+                    raise await self._name_busy_processes() from error
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _name_busy_processes(self) -> StoreError:
+        """The error of who has waited too long for open batches."""
+        found = await self._write(lambda rows: rows.ask("list_busy_processes").fetchall())
+        names = ", ".join(f"process {number} ({instance})" for number, instance in found[:BUSY_SHOWN_MAX])
+        more = f" and {len(found) - BUSY_SHOWN_MAX} more" if len(found) > BUSY_SHOWN_MAX else ""
+        return StoreError(
+            f"store {self.url}: a transaction of {names or 'another program'}{more} is still open after {PAUSE_SECONDS:g} s, so it cannot"
+            " be promised that no new task begins; nothing was changed. Ask again, and end that process if it is frozen"
+        )
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal | ArrieroError]:

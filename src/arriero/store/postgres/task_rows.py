@@ -40,6 +40,7 @@ from .session import Transaction
 
 replace = msgspec.structs.replace
 
+STARTS_LOCK_SECONDS = 0.5  # a batch takes milliseconds; while its end is waited for, no other process commits one
 UPDATE_TASKS = update_rows("task", "task_no", columns.TASK_CHANGES)
 REWRITE_TASKS = update_rows("task", "task_no", columns.TASK_REWRITES)
 UPDATE_STEPS = update_rows("step", "step_no", columns.STEP_CHANGES)
@@ -125,6 +126,8 @@ class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable, 
         self._now = self._context.read_clock(asked)
 
     def lock_starts(self) -> None:
+        """See WorkflowPauseRows. It waits for a short time only: meanwhile no other process commits a batch."""
+        self.ask("limit_lock_wait", {"lock": f"{round(STARTS_LOCK_SECONDS * 1_000)}ms"})
         self.ask("lock_engines")
         self.ask("lock_submitters")
         self._now = None

@@ -10,6 +10,20 @@ UPDATE {schema}.writer AS writer SET batch_no = writer.batch_no
 -- lock_submitters: the same of submissions that let a task begin (select_beginner).
 SELECT process_no FROM {schema}.process WHERE NOT retired ORDER BY process_no FOR UPDATE
 
+-- limit_lock_wait: how long the next statements of this transaction wait for a lock.
+-- Params: lock (milliseconds).
+SELECT set_config('lock_timeout', %(lock)s, true)
+
+-- list_busy_processes: processes with an open batch or submission, which others must wait for.
+-- Rows: process_no, instance. What this locks is free again when its transaction ends.
+WITH free AS (SELECT process_no FROM {schema}.writer FOR UPDATE SKIP LOCKED),
+     idle AS (SELECT process_no FROM {schema}.process WHERE NOT retired FOR UPDATE SKIP LOCKED)
+SELECT process.process_no, process.instance FROM {schema}.process AS process
+ WHERE (NOT process.retired AND NOT EXISTS (SELECT 1 FROM idle WHERE idle.process_no = process.process_no))
+    OR (EXISTS (SELECT 1 FROM {schema}.writer AS writer WHERE writer.process_no = process.process_no)
+        AND NOT EXISTS (SELECT 1 FROM free WHERE free.process_no = process.process_no))
+ ORDER BY process.process_no
+
 -- lock_workflow_pause: one of the paused workflows, locked until the transaction ends. Zero rows: it is not paused.
 SELECT app, workflow, state, paused_by, pause_reason, paused_at FROM {schema}.workflow_pause
  WHERE app = %(app)s AND workflow = %(workflow)s
