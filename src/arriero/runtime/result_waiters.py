@@ -27,14 +27,23 @@ class TaskWaiters(Generic[T]):
     """All who wait for news of tasks by way of one opening of an App; one poll asks for all of them.
 
     A subclass says what is asked, and what ``close`` raises in those who still wait.
+
+    Args:
+        is_driven: returns True if this process hears of a task without asking: the store is rarely asked about such a task.
     """
 
     _loop: ClassVar[Loop]
     _closed: ClassVar[str]
 
-    def __init__(self, store: Callable[[], "StateStore"], ports: Callable[[], Ports]) -> None:
+    def __init__(
+        self,
+        store: Callable[[], "StateStore"],
+        ports: Callable[[], Ports],
+        is_driven: Callable[[int], bool] = lambda _: False,
+    ) -> None:
         self._store = store
         self._ports = ports
+        self._is_driven = is_driven
         # By task, with what each knows of it already; None: nothing.
         self._waiters: dict[int, dict[asyncio.Future[T], str | None]] = {}
         self._poller: asyncio.Task[None] | None = None
@@ -99,7 +108,7 @@ class TaskWaiters(Generic[T]):
             new, self._new = self._new, []
             began_at = clock.monotonic()
             if new and began_at < all_at and not self._all_asked:
-                await self._ask_about_new(new)
+                await self._ask(self._list_driven_elsewhere(new))
             else:
                 is_told, self._all_asked = self._all_asked, False
                 if await self._ask_about_all(is_told=is_told, is_slow=wait >= ASK_SECONDS_MAX):
@@ -110,9 +119,6 @@ class TaskWaiters(Generic[T]):
                 wait = min(wait * 1.5, ASK_SECONDS_MAX)
             await clock.idle(self._asked, max(all_at - clock.monotonic(), 0.0))
 
-    async def _ask_about_new(self, numbers: Sequence[int]) -> None:
-        await self._ask(numbers)
-
     async def _ask_about_all(self, *, is_told: bool, is_slow: bool) -> bool:
         """Ask about all. Returns True if there was an answer for any.
 
@@ -120,7 +126,11 @@ class TaskWaiters(Generic[T]):
             is_told: ``look`` was called.
             is_slow: nothing has happened for some time.
         """
-        return await self._ask(list(self._waiters))
+        numbers = list(self._waiters)
+        return await self._ask(numbers if is_told or is_slow else self._list_driven_elsewhere(numbers))
+
+    def _list_driven_elsewhere(self, numbers: Iterable[int]) -> list[int]:
+        return [number for number in numbers if not self._is_driven(number)]
 
     async def _ask(self, numbers: Sequence[int]) -> bool:
         """Answer the waiters of some tasks, as far as there is an answer. Returns True if there was any."""
@@ -145,27 +155,14 @@ class TaskWaiters(Generic[T]):
 
 
 class ResultWaiters(TaskWaiters[Ended]):
-    """All who wait for the ends of tasks: answered immediately by this process's own Scheduler, else by the poll.
-
-    Args:
-        is_driven: returns True if this process's own Scheduler holds a task. It reports the end by itself, so the store
-            is rarely asked about such a task.
-    """
+    """All who wait for the ends of tasks: answered immediately by this process's own Scheduler, else by the poll."""
 
     _loop = Loop.WAITING
     _closed = "the App was closed while a result was waited for; the task continues"
 
-    def __init__(
-        self,
-        store: Callable[[], "StateStore"],
-        ports: Callable[[], Ports],
-        is_driven: Callable[[int], bool],
-    ) -> None:
-        super().__init__(store, ports)
-        self._is_driven = is_driven
-        # Logs if nobody runs the task that is awaited longest. It is called when a caller has waited for some seconds.
-        self.report: Callable[[int], Awaitable[None]] | None = None
-        self._report_at = 0.0  # set when the poll begins
+    # Logs if nobody runs the task that is awaited longest. It is called when a caller has waited for some seconds.
+    report: Callable[[int], Awaitable[None]] | None = None
+    _report_at = 0.0  # set when the poll begins
 
     def settle(self, ended: Ended) -> None:
         """Answer the waiters of a task that has ended."""
@@ -199,13 +196,9 @@ class ResultWaiters(TaskWaiters[Ended]):
         self._report_at = self._ports().clock.monotonic() + REPORT_SECONDS
         await super()._poll()
 
-    async def _ask_about_new(self, numbers: Sequence[int]) -> None:
-        await self._ask(self._list_driven_elsewhere(numbers))
-
     async def _ask_about_all(self, *, is_told: bool, is_slow: bool) -> bool:
         began_at = self._ports().clock.monotonic()
-        numbers = list(self._waiters)
-        if await self._ask(numbers if is_told or is_slow else self._list_driven_elsewhere(numbers)):
+        if await super()._ask_about_all(is_told=is_told, is_slow=is_slow):
             return True
         if is_slow:
             await self._settle_purged()
@@ -213,9 +206,6 @@ class ResultWaiters(TaskWaiters[Ended]):
                 self._report_at = began_at + REPORT_SECONDS_AGAIN
                 await self._report_longest_awaited()
         return False
-
-    def _list_driven_elsewhere(self, numbers: Iterable[int]) -> list[int]:
-        return [number for number in numbers if not self._is_driven(number)]
 
     async def _answer(self, numbers: Sequence[int]) -> bool:
         found = await self._store().load_ended(numbers)
