@@ -66,6 +66,7 @@ def pages() -> dict[Path, str]:
 
 def _page_of(verb: Verb) -> Path:
     shared = {Verb.PAUSE: "pause-and-resume", Verb.RESUME: "pause-and-resume", Verb.TAG: "tags"}
+    shared |= {Verb.EXTEND: "change-limits", Verb.ADJUST: "change-limits"}
     return DOCS / "how-to" / f"{shared.get(verb, verb)}.md"
 
 

@@ -19,6 +19,7 @@ KINDS = (
     "agent_operator",
     "operator",
     "snooze",
+    "adjust",
     "workflow_operator",
     "reader",
     "purge",
@@ -114,6 +115,7 @@ class Faults(msgspec.Struct):
     agent_operator: float = 0.0
     operator: float = 0.0
     snooze: float = 0.0
+    adjust: float = 0.0
     workflow_operator: float = 0.0
     reader: float = 0.0
     purge: float = 0.0
@@ -158,9 +160,14 @@ class Faults(msgspec.Struct):
     fired: Any = msgspec.field(default_factory=Counter)
 
     def add_people(self, random: Random, snooze_random: Random, workflow_random: Random) -> None:
-        """Draw what operators do, each kind left out now and then. They snooze tasks, and pause workflows, in three runs of ten."""
+        """Draw what operators do, each kind left out now and then.
+
+        They snooze tasks, change limits, and pause workflows, each in three runs of ten.
+        """
         if workflow_random.random() < 0.3:
             self.workflow_operator = workflow_random.uniform(0.3, 1.0)
+        if workflow_random.random() < 0.3:
+            self.adjust = workflow_random.uniform(0.3, 1.0)
         if snooze_random.random() < 0.3:
             self.snooze = snooze_random.uniform(0.3, 1.0)
         for kind, strength in (("operator", 0.9), ("reader", 0.2), ("purge", 0.6)):

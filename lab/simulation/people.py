@@ -28,8 +28,16 @@ PURGE_AFTER_SECONDS = 6.0
 READER_AWAY_SECONDS_MAX = 15.0
 SNOOZE_SECONDS = (0.5, 12.0)
 VERBS = tuple(
-    verb for verb in Verb if verb not in (Verb.SNOOZE, Verb.TAG)
-)  # asked for at any time; those two are drawn apart
+    verb for verb in Verb if verb not in (Verb.SNOOZE, Verb.TAG, Verb.ADJUST)
+)  # asked for at any time; those three are drawn apart
+LIMITS = (  # fewer attempts than have failed are refused
+    {"attempts": 1, "rounds": 1},
+    {"attempts": 2},
+    {"attempts": 6},
+    {"complete_within": 9.0},
+    {"delay": 0.0, "cool_off": 0.5},
+    {"rounds": 3, "wait_within": 20.0},
+)
 MENDING = (Verb.RESUBMIT, Verb.RESUBMIT, Verb.ANSWER, Verb.COMPENSATE)
 _read_events = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
@@ -69,6 +77,17 @@ class People:
             numbers = sorted(self._world.store.tasks)
             if numbers and self._world.faults.strikes("snooze", random):
                 await self.ask(random.choice(numbers), Verb.SNOOZE, within=random.uniform(*SNOOZE_SECONDS))
+
+    async def adjust(self, until: float) -> None:
+        """Change limits of tasks and their steps at any time; those that do not take them refuse."""
+        random = Random(f"limits-{self._world.seed}")
+        while self._world.loop.time() < until:
+            await asyncio.sleep(random.uniform(0.1, 1))
+            numbers = sorted(self._world.store.tasks)
+            if numbers and self._world.faults.strikes("adjust", random):
+                limits = msgspec.json.encode(random.choice(LIMITS)).decode()
+                within = random.choice((0.0, 0.0, random.uniform(5, 30)))
+                await self.ask(random.choice(numbers), Verb.ADJUST, limits=limits, within=within)
 
     async def ask(self, task_no: int, verb: Verb, **what: Any) -> None:
         """Look at a task and ask for the verb on it; whatever keeps that from being done is taken as it comes."""

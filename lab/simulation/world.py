@@ -528,6 +528,8 @@ class World:
         clients += self.spawn(people.purge(FAULT_SECONDS), 0)
         if self.faults.snooze:
             clients += self.spawn(people.snooze(FAULT_SECONDS, random_module.Random(f"snoozes-{self.seed}")), 0)
+        if self.faults.adjust:
+            clients += self.spawn(people.adjust(FAULT_SECONDS), 0)
         if self.tagging.is_on:
             clients += self.spawn(self.tagging.change(FAULT_SECONDS), 0)
         clients += self.spawn(people.operate_workflows(FAULT_SECONDS), 0)

@@ -482,6 +482,7 @@ def a_checkpoint_is_kept_after_the_deadline(story: Story) -> None:
 @violates("I19")
 def the_limit_of_a_task_moves_back(story: Story) -> None:
     story.event("patient", "operator.action", verb="extend")["complete_by"] = NOON
+    story.event("patient", "operator.action", verb="adjust")["complete_by_before"] = NOON
 
 
 @violates("I20")
@@ -1004,6 +1005,34 @@ def a_verb_is_recorded_to_lead_to_another_state(story: Story) -> None:
 @violates("I59")
 def a_verb_is_recorded_to_have_begun_an_undo_that_did_not_begin(story: Story) -> None:
     story.event("patient", "operator.action", verb="extend")["after"] = "compensating"
+
+
+@violates("I59")
+def a_change_of_limits_found_others_than_the_step_had(story: Story) -> None:
+    story.event("patient", "step.adjusted")["before"]["attempts"] = 3
+
+
+@violates("I59")
+def a_change_of_limits_keeps_no_old_value(story: Story) -> None:
+    del story.event("patient", "step.adjusted")["before"]["cool_off"]
+
+
+@violates("I59")
+def a_change_of_a_deadline_found_another_than_the_task_had(story: Story) -> None:
+    story.event("patient", "operator.action", verb="adjust")["complete_by_before"] = None
+
+
+@violates("I59")
+def limits_of_a_step_that_is_done_were_changed(story: Story) -> None:
+    adjusted = story.event("patient", "step.adjusted")
+    story.insert(
+        story.commit("patient", "step.recorded", step=3), {**adjusted, "step": 3, "before": adjusted["limits"]}
+    )
+
+
+@violates("I25")
+def an_operator_gave_more_attempts_and_the_step_failed_all_the_same(story: Story) -> None:
+    story.event("patient", "step.adjusted")["limits"]["attempts"] = 1
 
 
 @violates("I59")

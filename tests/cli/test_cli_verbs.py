@@ -75,6 +75,7 @@ def history(call: Call) -> str:
         (["cancel", "later"], "compensating", False),
         (["extend", "h1", "--within", "2d"], "held", False),
         (["pause", "later"], "processing", True),
+        (["adjust", "later", "--deadline", "2d"], "processing", False),
         (["answer", "doubtful", "transfer", "--did-not-happen"], "held", False),
         (["answer", "unrefundable", "undo:charge"], "held", False),
     ],
@@ -120,13 +121,19 @@ def test_a_paused_task_is_resumed(troubled: Call) -> None:
     ("arguments", "part", "code"),
     [
         (["cancel", "processed"], "cancel is not allowed there; allowed: compensate", 3),
-        (["resume", "later"], "'later' is not paused; allowed: compensate, cancel, pause", 3),
+        (["resume", "later"], "'later' is not paused; allowed: compensate, cancel, adjust, pause", 3),
         (
             ["compensate", "shipped"],
             "step ship is a pivot and has or may have happened; also allowed: resubmit, answer",
             3,
         ),
         (["extend", "later", "--within", "2h"], "'later' has no limit of its own", 3),
+        (["adjust", "later", "--attempts", "9"], "has no open step whose limits could change", 3),
+        (["adjust", "later", "--at-step", "charge", "--attempts", "9"], "has no step 'charge'", 2),
+        (["adjust", "later"], "no limit is named; give at least one of --deadline, --attempts", 2),
+        (["adjust", "later", "--deadline", "0"], "--deadline is 0.0 seconds", 2),
+        (["adjust", "later", "--attempts", "many"], "'many'", 2),
+        (["adjust", "later", "--at-step", "charge", "--deadline", "2h"], "--at-step names a step", 2),
         (["answer", "h1", "charge", "--did-not-happen"], "step charge has a result already; it never changes", 3),
         (["cancel", "nobody"], "no task 'nobody' in the store sqlite:///", 4),
         (

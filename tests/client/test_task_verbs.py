@@ -44,6 +44,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "compensate": {},
     "cancel": {},
     "extend": {"within": 6000},
+    "adjust": {"deadline": 6000},
     "answer": {"step": "reserve", "result": 1},
     "pause": {},
     "resume": {},
@@ -506,7 +507,7 @@ async def test_a_task_that_is_not_paused_is_not_resumed(shop: Shop) -> None:
     async with opened(shop) as world:
         task = await world.app.submit(shop.order("good", 2), delay=60)
         error = await refused(task, "resume", "is not paused")
-        assert error.allowed == ("compensate", "cancel", "pause", "snooze")
+        assert error.allowed == ("compensate", "cancel", "adjust", "pause", "snooze")
 
 
 async def test_a_task_paused_before_it_began_begins_when_it_is_resumed_and_due(shop: Shop) -> None:

@@ -10,7 +10,15 @@ from arriero.model.commands import Operate
 OPERATE = Operate(actor="operator", verb=Verb.RESUBMIT, task_no=1, incarnation=1, by="ana", reason="why")
 # Fields that two persons who ask for the same may fill otherwise, or that are compared by themselves.
 NOT_ASKED = {"actor", "verb", "task_no", "incarnation", "by", "reason", "store_id", "persons", "approved_since"}
-ASKED = {"step": 2, "arguments": "{}", "result": "1", "did_not_happen": True, "within": 60.0, "tags": '{"a":"b"}'}
+ASKED = {
+    "step": 2,
+    "arguments": "{}",
+    "result": "1",
+    "did_not_happen": True,
+    "within": 60.0,
+    "limits": '{"attempts":5}',
+    "tags": '{"a":"b"}',
+}
 
 
 def test_each_field_of_a_verb_is_asked_or_named_here() -> None:

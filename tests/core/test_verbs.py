@@ -53,6 +53,7 @@ TABLE = {
     Verb.COMPENSATE: "pending processing processed held",
     Verb.CANCEL: "pending processing",
     Verb.EXTEND: "pending processing",
+    Verb.ADJUST: "pending processing compensating",
     Verb.ANSWER: "pending processing compensating held",
     Verb.PAUSE: "pending processing compensating",
     Verb.RESUME: "pending processing compensating",
@@ -131,6 +132,10 @@ def _command(verb: Verb, of: Loaded, **changes: Any) -> Operate:
     fields: dict[str, Any] = {"actor": "operator", "by": "ana", "reason": "she says so", "store_id": "store"}
     fields |= {"verb": verb, "task_no": of.task.task_no, "incarnation": of.task.incarnation}
     if verb is Verb.EXTEND:
+        fields["within"] = 1_000.0
+    if verb is Verb.ADJUST and of.task.state is TaskState.COMPENSATING:
+        fields["limits"] = '{"attempts":10}'
+    elif verb is Verb.ADJUST:
         fields["within"] = 1_000.0
     if verb is Verb.ANSWER:
         fields |= {"step": 2, "result": "7"}
@@ -257,7 +262,7 @@ def test_what_is_allowed_while_paused_leaves_it_paused_unless_it_ends_the_pause(
         _refused(verb, paused)
         return
     after = _operated(verb, paused).task
-    still = verb in (Verb.EXTEND, Verb.ANSWER, Verb.SNOOZE, Verb.TAG)
+    still = verb in (Verb.EXTEND, Verb.ADJUST, Verb.ANSWER, Verb.SNOOZE, Verb.TAG)
     assert (after.paused_at is not None) == still
     if not still and after.ended_at is None:
         assert after.not_before is not None or situation == "processing, put down"

@@ -105,6 +105,10 @@ EVENTS: dict[str, tuple[Event, str]] = {
     ),
     "step.set_back": ({"step": 1, "attempt": 4}, "step charge is to be done again, as attempt 4"),
     "step.edited": ({"step": 1, "arguments": NOISE, "idempotency_key": NOISE}, "step charge gets other arguments"),
+    "step.adjusted": (
+        {"step": 1, "limits": {"attempts": 10, "not_before": LATER}, "before": {"attempts": 3, "not_before": None}},
+        "step charge: attempts 10 (3 before), next attempt not before 2026-01-01 00:01:00Z (none before)",
+    ),
     "step.answered": (
         {"step": 1, "fence": 5077, "happened": True, "number": 5078, "result": NOISE},
         "step charge is done, says an operator",

@@ -339,7 +339,7 @@ def _undo_failed() -> TaskFailure:
 
 
 async def _in_the_hands_of_people(town: Town) -> None:
-    """Extended, paused, resumed, answered both ways, cancelled; its undo is parked, and answered by hand."""
+    """Extended, adjusted, paused, resumed, answered both ways, cancelled; its undo is parked, and answered by hand."""
     await town.submit("patient")
     await town.claim("patient")
     twice = policy(attempts=2)
@@ -347,6 +347,7 @@ async def _in_the_hands_of_people(town: Town) -> None:
         "patient", opened=(request("charge", policy=twice), request("reserve"), request("ship")), ending=Keep()
     )
     await town.operate("patient", Verb.EXTEND, within=2 * LIMIT)
+    await town.operate("patient", Verb.ADJUST, within=3 * LIMIT, step=1, limits='{"attempts":4,"cool_off":61.0}')
     await town.operate("patient", Verb.PAUSE)
     await town.operate("patient", Verb.TAG, tags='{"tenant":"acme"}')
     await town.report("patient", 1, RetryAsked(UNSURE, True, later(Instant(town.at), 1)))

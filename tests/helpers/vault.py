@@ -335,6 +335,7 @@ class Vault:
             ("compensate", held, {}, {"state": "held"}),
             ("cancel", sleeping, {}, {"workflow": "wait_long"}),
             ("extend", sleeping, {"within": 9_000.0}, {"workflow": "wait_long"}),
+            ("adjust", sleeping, {"deadline": 9_000.0}, {"workflow": "wait_long"}),
             ("answer", held, {"step": "audit", "result": "by hand"}, {"state": "held"}),
             ("pause", sleeping, {}, {"workflow": "wait_long"}),
             ("snooze", sleeping, {"delay": 60.0}, {"workflow": "wait_long"}),

@@ -102,6 +102,15 @@ REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
     ("held", "answer", {"step": "audit", "result": "x", "did_not_happen": True}),
     ("held", "resubmit", {"arguments": {"item": "a"}, "step": "unknown"}),
     ("sleeping", "extend", {"within": 0.0}),
+    ("sleeping", "adjust", {}),
+    ("sleeping", "adjust", {"deadline": 0.0}),
+    ("sleeping", "adjust", {"attempts": 0}),
+    ("sleeping", "adjust", {"attempts": 1_001}),
+    ("sleeping", "adjust", {"complete_within": -1.0}),
+    ("sleeping", "adjust", {"step": "unknown", "attempts": 5}),
+    ("sleeping", "adjust", {"step": "unknown", "deadline": 5.0}),
+    ("sleeping", "adjust", {"attempts": 5}),
+    ("held", "adjust", {"attempts": 5}),
     ("sleeping", "snooze", {"delay": 0.0}),
     ("processed", "snooze", {"delay": 5.0}),
 ]
@@ -184,6 +193,7 @@ async def test_a_plan_is_of_one_verb_and_of_the_tasks_that_it_was_made_of() -> N
 async def test_a_verb_on_everything_or_on_nothing_is_refused(verb: Verb, selection: dict[str, Any]) -> None:
     needed: dict[Verb, dict[str, Any]] = {
         Verb.EXTEND: {"within": 5.0},
+        Verb.ADJUST: {"deadline": 5.0},
         Verb.SNOOZE: {"delay": 5.0},
         Verb.ANSWER: {"step": "audit"},
         Verb.TAG: {"put": {"tenant": "acme"}},

@@ -173,6 +173,7 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted |= {"late_is_handled_in_silence", "parked_goes_on", "place_lost_untold", "returned_is_forgotten"}
     wanted |= {"handed_over_with_old_state", "ran_ahead_with_old_state", "waiting_is_due", "caught_up_though_ahead"}
     wanted |= {"snoozed_task_wakes", "snoozed_request_begins", "tags_of_the_present"}
+    wanted |= {"changed_limit_is_lost"}
     wanted |= {"silent_attempt_is_forgotten", "late_answer_counts", "edit_is_not_kept"}
     wanted |= {"leader_without_term", "renewal_of_any_holder", "trust_from_the_answer"}
     wanted |= {"expired_come_back_at_once", "interchange_without_shared_key", "undone_elsewhere"}

@@ -110,7 +110,7 @@ PROCESSES = (1, 2, 3, 4)
 QUEUES = ("web-1", "web-2")
 SIGNALS = ("signal:approved", "signal:paid", "request:approved")
 KEYS = ("key-1", "key-2", "key-3")  # the last one is ordered by sequence
-VERBS = tuple(Verb)
+VERBS = tuple(verb for verb in Verb if verb is not Verb.ADJUST)  # which is asked in place of some others
 _HOW_OFTEN = {
     Verb.RESUBMIT: 6,
     Verb.ANSWER: 6,
@@ -118,6 +118,14 @@ _HOW_OFTEN = {
     Verb.CANCEL: 1,
     Verb.SNOOZE: 1,
 }  # not all tasks are to be undone
+LIMITS = (
+    None,
+    '{"attempts":9}',
+    '{"attempts":1,"rounds":1}',
+    '{"complete_within":9.0}',
+    '{"delay":0.0}',
+    '{"wait_within":4.0}',
+)
 SIBLINGS = (("payments", ("shipping",)), ("shipping", ("payments",)))
 JUMPS = (0.0, 0.0, 0.000001, 0.000001, 0.4, 0.4, 1.0, 1.0, 2.999999, 3.0, 10.0, 60.0)
 
@@ -512,7 +520,7 @@ class SqliteAgainstMemory:
     def _operate(self) -> list[Operate]:
         tasks = list(self.memory.tasks.values())
         states = {task.state for task in tasks}
-        rules = [rule for rule in VERB_RULES if rule[1] in states]
+        rules = [rule for rule in VERB_RULES if rule[1] in states and rule[0] in VERBS]
         verb, state = self.random.choice(VERBS), None
         if rules and not self.one_in(4):
             ((verb, state),) = self.random.choices(rules, [_HOW_OFTEN.get(verb, 2) for verb, _ in rules])
@@ -523,11 +531,20 @@ class SqliteAgainstMemory:
         if task is None:
             return []
         what: dict[str, Any] = {}
+        is_undone = (verb, state) == (Verb.ANSWER, TaskState.COMPENSATING)
+        if (is_undone or verb in (Verb.EXTEND, Verb.TAG)) and self.clock() // 2 % 2:  # by the clock, as below
+            verb = Verb.ADJUST
         if verb in (Verb.EXTEND, Verb.SNOOZE):
             what = {"within": self.random.choice([0.001, 20.0, 60.0])}
         elif verb is Verb.ANSWER:
             what = {"step": self._ordinal(task)}
             what |= {"did_not_happen": True} if self.one_in(2) else {"result": '"by hand"'}
+        elif verb is Verb.ADJUST:
+            what = {
+                "step": self.choose_by_clock([None, None, 1, 2]),
+                "limits": LIMITS[self.clock() // 11 % len(LIMITS)],
+            }
+            what |= {"within": 60.0} if what["limits"] is None else {}
         elif verb is Verb.TAG:
             what = {
                 "tags": self.choose_by_clock(['{"tenant":"acme"}', '{"region":"eu","tenant":null}', '{"region":null}'])

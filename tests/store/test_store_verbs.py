@@ -103,15 +103,15 @@ SITUATIONS: dict[str, Callable[[World], Awaitable[TaskRow]]] = {
 }
 OPEN = ("pending", "processing", "processing, past a pivot", "compensating")
 ALLOWED = {
-    "pending": "compensate cancel extend pause snooze",  # no step is there that could be answered
-    "processing": "compensate cancel extend answer pause snooze",
-    "processing, past a pivot": "cancel extend answer pause snooze",
+    "pending": "compensate cancel extend adjust pause snooze",  # no step is there that could be answered
+    "processing": "compensate cancel extend adjust answer pause snooze",
+    "processing, past a pivot": "cancel extend adjust answer pause snooze",
     "processed": "compensate",
     "processed, past a pivot": "",
     "held": "resubmit compensate answer",
     "held, past a pivot": "resubmit answer",
     "held in an undo": "resubmit answer",
-    "compensating": "answer pause snooze",
+    "compensating": "adjust answer pause snooze",
     "compensated": "resubmit",
 }
 
@@ -121,6 +121,10 @@ def verb(asked: Verb, task: TaskRow, **changes: Any) -> Operate:
     fields |= {"verb": asked, "task_no": task.task_no, "incarnation": task.incarnation}
     if asked is Verb.EXTEND:
         fields["within"] = 2 * MINUTE
+    if asked is Verb.ADJUST and task.state is not TaskState.COMPENSATING:
+        fields["within"] = 2 * MINUTE
+    elif asked is Verb.ADJUST:
+        fields["limits"] = '{"attempts":9}'
     if asked is Verb.ANSWER:
         fields |= {"step": 2, "result": '"by hand"'}
     if asked is Verb.SNOOZE:

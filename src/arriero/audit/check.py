@@ -45,13 +45,14 @@ from ..events.store import (
     WorkflowResumed,
 )
 from ..events.task import TaskExpired, TaskSubmitted
-from ..model import ConvoyRow, HistoryRow, Loaded, StepKind, StepState
+from ..model import ConvoyRow, HistoryRow, Loaded, StepKind, StepRow, StepState
 from ..model.agents import BreakerRow, BreakerState
 from ..model.leases import LeaseHolder
+from ..model.policies import STEP_LIMITS, StepPolicy, read_limit
 from ..model.processes import FIRST
 from . import fold_people
 from .erasures import Erasures
-from .fold import UNREADABLE, TaskFold, Violation
+from .fold import UNREADABLE, StepFold, TaskFold, Violation
 from .fold_agents import BreakerFold, LimitsFold, RedispatchFold
 from .fold_convoys import fold_turn_event
 from .fold_people import judge_app
@@ -116,7 +117,7 @@ CHECKED: dict[str, str] = {
     "I44": "a status never contradicts its task",
     "I45": "the last status of an incarnation reports its end, in the queue that the submission named",
     "I53": "history is append-only, gap-free and hash-chained, and every event in it is known",
-    "I59": "every verb of an operator records who, from which state to which, and which arguments an edit replaces",
+    "I59": "every verb of an operator records who, from which state to which, and what an edit or a change of limits replaces",
     "I61": "a task and its steps are run by processes of its own App",
     "I62": "the fence of a breaker strictly increases, and its states follow each other as in its table",
     "I63": "canaries go one wave after the other, never more than a wave has, and none while the breaker is closed or paused",
@@ -410,11 +411,24 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
                 f"task {task.task_id} step {step.ordinal}: its attempt is held by {step.locked_by or 'its program'}, its history"
                 " says another thing (I78)"
             )
+        if _differs_in_limits(step, fold.steps[step.ordinal]):
+            found.append(f"task {task.task_id} step {step.ordinal}: its limits are others than its history says (I59)")
         if payload_hash(step.checkpoint) != fold.steps[step.ordinal].checkpoint:
             found.append(
                 f"task {task.task_id} step {step.ordinal}: its checkpoint is another than its history says (I69)"
             )
     return found
+
+
+def _differs_in_limits(step: StepRow, fold: StepFold) -> bool:
+    """Returns True if a row has other limits than its history says; a text that is not a valid policy has."""
+    if step.kind is StepKind.TIMER or fold.policy is None:
+        return False
+    try:
+        found = msgspec.json.decode(step.policy, type=StepPolicy)
+    except msgspec.MsgspecError:
+        return True
+    return any(read_limit(found, name) != read_limit(fold.policy, name) for name in STEP_LIMITS)
 
 
 def _read_tags(text: str | None) -> object:

@@ -6,7 +6,15 @@ from typing import assert_never
 from msgspec import UNSET
 
 from ..events import Event, UnreadableEvent
-from ..events.step import CompensationDispatched, StepAnswered, StepDispatched, StepEdited, StepReopened, StepSetBack
+from ..events.step import (
+    CompensationDispatched,
+    StepAdjusted,
+    StepAnswered,
+    StepDispatched,
+    StepEdited,
+    StepReopened,
+    StepSetBack,
+)
 from ..events.task import (
     AlertClosed,
     AlertOpened,
@@ -18,6 +26,7 @@ from ..events.task import (
     TaskClaimed,
 )
 from ..model import NOT_SAID, StepState, TaskState, Turn, Verb
+from ..model.policies import read_limit, set_limits
 from ..model.verb_rules import VERB_RULES
 from ..text.person_names import list_skeletons
 from .fold import ENDED, STEP_IS_OPEN, StepFold, TaskFold
@@ -129,6 +138,9 @@ def _operate(task: TaskFold, event: OperatorAction) -> None:
     task.not_before = event.not_before
     _judge_incarnation(task, event, verb)
     if event.complete_by is not UNSET and event.complete_by is not None:
+        if event.complete_by_before not in (UNSET, task.complete_by):
+            says = f"{verb} is recorded to have found the limit {event.complete_by_before}, it was {task.complete_by}"
+            task.convict("I59", says)
         if verb is Verb.EXTEND and event.complete_by <= (task.complete_by or 0):
             task.convict("I19", f"the task's limit was moved back from {task.complete_by} to {event.complete_by}")
         task.complete_by = event.complete_by
@@ -180,6 +192,26 @@ def _judge_incarnation(task: TaskFold, event: OperatorAction, verb: Verb) -> Non
     task.state = TaskState.COMPENSATING if goes_on_undoing else TaskState.PENDING
 
 
+EventOfVerb = StepSetBack | StepEdited | StepReopened | StepAnswered | StepAdjusted
+
+
+def fold_verb_on_step(task: TaskFold, event: EventOfVerb) -> None:
+    """Fold one event of a step that follows from an operator's verb."""
+    match event:
+        case StepSetBack():
+            set_back(task, event)
+        case StepEdited():
+            edit(task, event)
+        case StepReopened():
+            reopen(task, event)
+        case StepAnswered():
+            answer(task, event)
+        case StepAdjusted():
+            adjust(task, event)
+        case _:
+            assert_never(event)
+
+
 def set_back(task: TaskFold, event: StepSetBack) -> None:
     """Fold the event of a failed step that is done again."""
     step = task.steps[event.step]
@@ -224,6 +256,26 @@ def reopen(task: TaskFold, event: StepReopened) -> None:
     if task.undo_began:
         task.convict("I31", f"step {step.ordinal} was opened again after the undo began")
     step.state = StepState.PENDING
+
+
+def adjust(task: TaskFold, event: StepAdjusted) -> None:
+    """Fold the change of a step's limits, which keeps the old values. From here on it is judged by the new ones."""
+    step = task.steps[event.step]
+    if step.state not in (*STEP_IS_OPEN, StepState.PLANNED):
+        task.convict("I59", f"limits of step {step.ordinal} were changed while it was {step.state}")
+    if event.limits.keys() != event.before.keys():
+        task.convict("I59", f"the change of limits of step {step.ordinal} does not keep the old values")
+    limits = {name: value for name, value in event.limits.items() if name != "not_before"}
+    if step.policy is not None:
+        found = {name: read_limit(step.policy, name) for name in limits}
+        if any(event.before.get(name) != value for name, value in found.items()):
+            task.convict(
+                "I59", f"limits of step {step.ordinal} are recorded to have been {event.before}, they were {found}"
+            )
+        step.policy = set_limits(step.policy, limits)
+    if "not_before" in event.limits:
+        at = event.limits["not_before"]
+        step.not_before = None if at is None else int(at)
 
 
 def answer(task: TaskFold, event: StepAnswered) -> None:

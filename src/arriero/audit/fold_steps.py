@@ -17,6 +17,7 @@ from ..events.step import (
     CompensationRecorded,
     EventOfStep,
     RecoverApplied,
+    StepAdjusted,
     StepAnswered,
     StepAttemptsReturned,
     StepDispatched,
@@ -180,14 +181,8 @@ def fold_step_event(task: TaskFold, event: EventOfStep) -> None:
             task.steps[event.step].state = StepState.PENDING
         case TimerFired():
             _fire(task, event)
-        case StepSetBack():
-            fold_people.set_back(task, event)
-        case StepEdited():
-            fold_people.edit(task, event)
-        case StepReopened():
-            fold_people.reopen(task, event)
-        case StepAnswered():
-            fold_people.answer(task, event)
+        case StepSetBack() | StepEdited() | StepReopened() | StepAnswered() | StepAdjusted():
+            fold_people.fold_verb_on_step(task, event)
         case _:
             assert_never(event)
 

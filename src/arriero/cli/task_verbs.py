@@ -71,7 +71,7 @@ class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
                 f"see `arriero task {verb} --help`"
             )
         if self.task_id is not None and filters:
-            is_misled = self.which.step is not None and verb in (Verb.RESUBMIT, Verb.ANSWER)
+            is_misled = self.which.step is not None and verb in (Verb.RESUBMIT, Verb.ADJUST, Verb.ANSWER)
             hint = "; a step of one task is named by --at-step" if is_misled else ""
             raise InvalidInput(
                 f"both the ID {self.task_id!r} and a filter ({filters}) are given; give one of them{hint}"
@@ -79,12 +79,16 @@ class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskVerbOutcome(msgspec.Struct, frozen=True):
-    """One line of ``--json`` for each task; ``task``, as it stands now, only where one was named."""
+    """One line of ``--json`` for each task; ``task``, as it stands now, only where one was named.
+
+    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value.
+    """
 
     id: str
     verb: str
     outcome: Literal["done", "would_be_done", "refused"]
     reason: str = ""
+    changes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     task: StandingTask | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -105,25 +109,28 @@ def execute_verb(request: TaskVerbRequest, arguments: VerbArguments, app: App | 
 # --- one task
 async def _execute_on_one(
     request: TaskVerbRequest, task_id: str, app: App | None, arguments: VerbArguments
-) -> tuple[StandingTask, str]:
-    """The task as it stands, and that nobody runs it, if so."""
+) -> tuple[StandingTask, str, tuple[str, ...]]:
+    """The task as it stands, that nobody runs it, if so, and what a dry run would change."""
     async with open_operator(app, request.store) as on:
         session = on.session
         loaded = await load_task_to_act(session, on.task(task_id).id)
         fields = build_verb_fields(session, loaded, arguments, by=request.by, reason=request.reason)
         if request.dry_run:
-            preview_verb(session, request.verb, loaded, request.by, request.reason, **fields)
-            return await load_standing_task(loaded, session.store), ""
+            changes = preview_verb(session, request.verb, loaded, request.by, request.reason, **fields)
+            return await load_standing_task(loaded, session.store), "", changes
         await operate_task(session, request.verb, loaded, request.by, request.reason, **fields)
         after = await load_task(session, task_id)
-        return await load_standing_task(after, session.store), await session.describe_missing_scheduler()
+        return await load_standing_task(after, session.store), await session.describe_missing_scheduler(), ()
 
 
-def _print_one(request: TaskVerbRequest, view: StandingTask, nobody: str) -> None:
+def _print_one(request: TaskVerbRequest, view: StandingTask, nobody: str, changes: tuple[str, ...]) -> None:
     if request.as_json:
-        print_json(TaskVerbOutcome(view.id, request.verb, "would_be_done" if request.dry_run else "done", task=view))
+        outcome: Literal["done", "would_be_done"] = "would_be_done" if request.dry_run else "done"
+        print_json(TaskVerbOutcome(view.id, request.verb, outcome, changes=changes or msgspec.UNSET, task=view))
     elif request.dry_run:
         print_text(f"{request.verb} would be accepted; task {_format_standing(view)}", hanging=2)
+        for change in changes:
+            print_text(f"would change: {change}", hanging=2)
     else:
         print_text(f"task {_format_standing(view)}", hanging=2)
     if request.verb is Verb.ANSWER and view.state == TaskState.HELD and not request.dry_run:
@@ -246,7 +253,8 @@ def _print_many(request: TaskVerbRequest, acted: Acted, *, gone: int = 0) -> Non
     if request.as_json:
         outcome: Literal["done", "would_be_done"] = "would_be_done" if dry_run else "done"
         for task_id in acted.done:
-            print_json(TaskVerbOutcome(task_id, request.verb, outcome))
+            changes = acted.changes.get(task_id, msgspec.UNSET)
+            print_json(TaskVerbOutcome(task_id, request.verb, outcome, changes=changes))
         for task_id, reason in acted.refused:
             print_json(TaskVerbOutcome(task_id, request.verb, "refused", reason))
         if acted.left_out:
@@ -254,7 +262,8 @@ def _print_many(request: TaskVerbRequest, acted: Acted, *, gone: int = 0) -> Non
         return
     if dry_run:
         for task_id in acted.done:
-            print_text(f"would {request.verb} {task_id}", hanging=2)
+            changed = "; ".join(acted.changes.get(task_id, ()))
+            print_text(f"would {request.verb} {task_id}{f': {changed}' if changed else ''}", hanging=2)
     for task_id, reason in acted.refused:
         print_text(f"{'would be ' * dry_run}refused {task_id}: {reason}", hanging=2)
     accepted = "would be accepted" if dry_run else "accepted"

@@ -11,12 +11,20 @@ from ..declare.steps import Step, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import InvalidArguments, InvalidInput, UnknownDefinition
 from ..model import STEP_PREFIX, Loaded, StepKind
-from ..model.verb_rules import AnswerArguments, ResubmitArguments, VerbArguments
+from ..model.verb_rules import AdjustArguments, AnswerArguments, ResubmitArguments, VerbArguments
 from ..payloads.codec import refuse_doubtful_json
 from ..payloads.plain_values import fill_in_defaults
 from ..runtime.code import Code
 from .session import Session
-from .task_verbs import build_answer, build_edit, find_definition, find_edited_definition, find_step, refuse_edits
+from .task_verbs import (
+    build_adjustment,
+    build_answer,
+    build_edit,
+    find_definition,
+    find_edited_definition,
+    find_step,
+    refuse_edits,
+)
 
 
 def check_json(text: str, option: str) -> Any:
@@ -148,6 +156,8 @@ def build_verb_fields(
         case AnswerArguments(step=step, result=given, did_not_happen=did_not_happen):
             text = bytes(given).decode() if isinstance(given, msgspec.Raw) else None
             return _build_answer(session.codes, loaded, step, text, did_not_happen=did_not_happen)
+        case AdjustArguments():
+            return build_adjustment(loaded, arguments)
         case _:
             return arguments.build_fields(session.store.now)
 

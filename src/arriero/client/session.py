@@ -17,7 +17,7 @@ from ..core.lease import is_alive, read_process_about
 from ..core.undo import list_open_compensations
 from ..declare.steps import Agent
 from ..errors import InvalidInput, OutcomeUnknown, StoreError
-from ..model import NOT_SAID, Loaded, TailRow, TaskRow, later
+from ..model import NOT_SAID, Loaded, TailRow, TaskRow, Verb, later
 from ..model.answers import Answer, Refusal, SignalKept, Submitted
 from ..model.commands import CommandOfPerson, Operate, OperateAgent, SendSignal, Submit
 from ..runtime import crash_points
@@ -346,6 +346,8 @@ class Session:
             return command
         configuration = self.configuration or self.configure()
         persons = configuration.count_persons(command.verb)
+        if command.verb is Verb.ADJUST:  # it can do all that extend does
+            persons = max(persons, configuration.count_persons(Verb.EXTEND))
         if persons == 1:
             return command
         since = later(self.store.now(), -configuration.approvals_keep_seconds)

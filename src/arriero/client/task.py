@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import AsyncIterator, Collection, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 import msgspec
 
@@ -19,7 +19,7 @@ from . import task_verbs
 from .external_transaction import send_joined
 from .session import Session
 from .signals import SignalReceipt, accept_joined, build_send, check_request, check_sent, request, send
-from .task_verbs import load_task, load_task_to_act, operate_task
+from .task_verbs import Adjustment, build_adjustment, load_task, load_task_to_act, operate_task, read_adjustment
 from .task_view import TaskView
 
 R = TypeVar("R")
@@ -212,6 +212,22 @@ class Task(Generic[R_co]):
         await operate_task(
             self._session, Verb.EXTEND, await load_task_to_act(self._session, self.id), by, reason, within=limit
         )
+
+    async def adjust(self, *, by: str, reason: str, **limits: Unpack[Adjustment]) -> None:
+        """Change its limits, or those of its steps. The history keeps the old values.
+
+        Args:
+            deadline: its own, counted from now; it may be earlier than before.
+            step: label, ``undo:LABEL`` or number of the step whose limits change; left out: of each open step.
+            attempts, rounds, cool_off: of the step's Supervision; it must have an attempt left.
+            complete_within: of each attempt from the next one on; one that is running keeps its own.
+            wait_within: how long a request waits for an Agent to take it, counted from now.
+            delay: when the next attempt may begin, counted from now; 0 is now.
+        Raises: as ``resubmit``; also where the named step, or every open step, refuses one of them.
+        """
+        arguments = read_adjustment(limits)
+        loaded = await load_task_to_act(self._session, self.id)
+        await operate_task(self._session, Verb.ADJUST, loaded, by, reason, **build_adjustment(loaded, arguments))
 
     async def answer(
         self, *, by: str, reason: str, step: str, result: Any = msgspec.UNSET, did_not_happen: bool = False

@@ -5,7 +5,7 @@ The command is built here: the step is found, and edited arguments and answers a
 
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import msgspec
 
@@ -16,8 +16,9 @@ from ..errors import ApprovalNeeded, InvalidInput, UnknownTask, UnreadableRow, V
 from ..model import STEP_PREFIX, UNDO_PREFIX, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
 from ..model.answers import APPROVAL_NEEDED, Refusal
 from ..model.commands import Operate
+from ..model.policies import Duration, check_seconds
 from ..model.signals import is_wait
-from ..model.verb_rules import explain_left_out
+from ..model.verb_rules import ADJUSTED_SECONDS, AdjustArguments, explain_left_out
 from ..payloads import codec
 from ..runtime.code import Code, OneStep, read_one_step
 from ..store.readable import of_task, refuse_unreadable_task
@@ -70,24 +71,24 @@ def build_command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason:
     )
 
 
-def _judge_verb(command: Operate, loaded: Loaded, now: Instant) -> Refusal | None:
-    """Return why a verb would be refused; None: it would be carried out."""
-    from ..core.verb_preview import find_verb_refusal  # only who asks in advance pays for loading it
+def _foresee_verb(command: Operate, loaded: Loaded, now: Instant) -> Refusal | tuple[str, ...]:
+    """Return why a verb would be refused, or in words what would change that has an old value."""
+    from ..core.verb_preview import foresee_verb  # only who asks in advance pays for loading it
 
-    return find_verb_refusal(command, loaded, now)
+    return foresee_verb(command, loaded, now)
 
 
 def refuse_edits(loaded: Loaded, now: Instant, *, by: str, reason: str) -> None:
     """Refuse a resubmission by the task's state first: that explains more than a wrong argument. Raises VerbRefused."""
     trial = build_command(Verb.RESUBMIT, loaded, "", by=by, reason=reason)
-    refusal = _judge_verb(trial, loaded, now)
-    if refusal is None and loaded.task.state is TaskState.HELD and loaded.task.undoing:
-        refusal = _judge_verb(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
-    if refusal is not None:
-        raise_refused(Verb.RESUBMIT, loaded.task.task_id, refusal)
+    foreseen = _foresee_verb(trial, loaded, now)
+    if not isinstance(foreseen, Refusal) and loaded.task.state is TaskState.HELD and loaded.task.undoing:
+        foreseen = _foresee_verb(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
+    if isinstance(foreseen, Refusal):
+        raise_refused(Verb.RESUBMIT, loaded.task.task_id, foreseen)
 
 
-def raise_refused(verb: Verb, task_id: str, refusal: Refusal) -> None:
+def raise_refused(verb: Verb, task_id: str, refusal: Refusal) -> NoReturn:
     """Raise the store's refusal as VerbRefused."""
     kind = ApprovalNeeded if refusal.verdict == APPROVAL_NEEDED else VerbRefused
     raise kind(refusal.detail, task_id=task_id, verb=verb, state=refusal.state, allowed=refusal.allowed)
@@ -221,6 +222,40 @@ def build_answer(
     return {"step": row.ordinal, "result": definition.signature.encode_result(result)}
 
 
+class Adjustment(TypedDict, total=False):
+    """New limits, as ``Task.adjust`` takes them; see there."""
+
+    deadline: Duration
+    step: str
+    attempts: int
+    rounds: int
+    cool_off: Duration
+    complete_within: Duration
+    wait_within: Duration
+    delay: Duration
+
+
+def read_adjustment(limits: Adjustment) -> AdjustArguments:
+    """Read and check new limits. Raises InvalidInput."""
+    given: dict[str, Any] = dict(limits)
+    if unknown := sorted(given.keys() - set(AdjustArguments.__struct_fields__)):
+        raise InvalidInput(
+            f"there is no limit {unknown[0]!r}; there are {', '.join(AdjustArguments.__struct_fields__)}"
+        )
+    for name, least in ADJUSTED_SECONDS.items():
+        if name in given:
+            given[name] = check_seconds(given[name], name, at_least=least)
+    arguments = AdjustArguments(**given)
+    arguments.check()
+    return arguments
+
+
+def build_adjustment(loaded: Loaded, arguments: AdjustArguments) -> dict[str, Any]:
+    """Build the fields of ``adjust`` from checked arguments. Raises InvalidInput - the task has no such step."""
+    step = None if arguments.step is None else find_step(loaded, arguments.step).ordinal
+    return {**arguments.build_fields(), "step": step}
+
+
 PAGE = 200  # tasks read, and verbs written, at a time
 
 Progress = Callable[[int], None]
@@ -261,11 +296,16 @@ async def operate_task(session: Session, verb: Verb, loaded: Loaded, by: str, re
         raise_refused(verb, loaded.task.task_id, answer)
 
 
-def preview_verb(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> None:
-    """Judge a verb on a task as it was just seen, and change nothing. Raises VerbRefused, InvalidInput."""
+def preview_verb(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> tuple[str, ...]:
+    """Judge a verb on a task as it was just seen, and change nothing. Raises VerbRefused, InvalidInput.
+
+    Returns: in words each value that would change, with the old one.
+    """
     command = build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
-    if refusal := _judge_verb(command, loaded, session.store.now()):
-        raise_refused(verb, loaded.task.task_id, refusal)
+    foreseen = _foresee_verb(command, loaded, session.store.now())
+    if isinstance(foreseen, Refusal):
+        raise_refused(verb, loaded.task.task_id, foreseen)
+    return foreseen
 
 
 async def list_rows(store: "StateStore", which: TaskFilter) -> AsyncIterator[TaskRow]:
@@ -286,12 +326,14 @@ class Acted(msgspec.Struct, frozen=True):
         refused: ids of those whose state allows it but that refuse it, each with the reason, like a pivot.
         left_out: how many tasks of the filter were left alone, by what they are: ``(("processed", 98),)``. Their state
             does not allow the verb: most of them have ended.
+        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value.
     """
 
     meant: int
     done: tuple[str, ...]
     refused: tuple[tuple[str, str], ...]
     left_out: tuple[tuple[str, int], ...] = ()
+    changes: dict[str, tuple[str, ...]] = {}
 
     @property
     def left_out_count(self) -> int:
@@ -360,13 +402,16 @@ async def operate_rows(
     refused: list[tuple[str, str]] = []
     left_out: Counter[str] = Counter()
     waiting: list[tuple[Operate, Loaded]] = []
+    changes: dict[str, tuple[str, ...]] = {}
 
     async def carry_out() -> None:
-        for (_, loaded), refusal in zip(waiting, await _list_refusals(session, waiting, dry_run), strict=True):
-            if refusal is None:
-                done.append(loaded.task.task_id)
-            else:
-                refused.append((loaded.task.task_id, refusal.detail))
+        for (_, loaded), outcome in zip(waiting, await _operate_each(session, waiting, dry_run), strict=True):
+            if isinstance(outcome, Refusal):
+                refused.append((loaded.task.task_id, outcome.detail))
+                continue
+            done.append(loaded.task.task_id)
+            if outcome:
+                changes[loaded.task.task_id] = outcome
         waiting.clear()
         if progress is not None:
             progress(len(done) + len(refused))
@@ -390,12 +435,15 @@ async def operate_rows(
         if len(waiting) == PAGE:
             await carry_out()
     await carry_out()
-    return Acted(len(done) + len(refused), tuple(done), tuple(refused), tuple(left_out.most_common()))
+    return Acted(len(done) + len(refused), tuple(done), tuple(refused), tuple(left_out.most_common()), changes)
 
 
-async def _list_refusals(session: Session, asked: list[tuple[Operate, Loaded]], dry_run: bool) -> list[Refusal | None]:
+async def _operate_each(
+    session: Session, asked: list[tuple[Operate, Loaded]], dry_run: bool
+) -> list[Refusal | tuple[str, ...]]:
+    """Carry out commands, or judge them. Returns for each its refusal, or what would change."""
     if dry_run:
         now = session.store.now()
-        return [_judge_verb(command, loaded, now) for command, loaded in asked]
+        return [_foresee_verb(command, loaded, now) for command, loaded in asked]
     answers = await session.operate([command for command, _ in asked])
-    return [answer if isinstance(answer, Refusal) else None for answer in answers]
+    return [answer if isinstance(answer, Refusal) else () for answer in answers]

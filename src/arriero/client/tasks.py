@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import msgspec
 
@@ -15,7 +15,16 @@ from ..payloads import codec
 from ..store.task_filter import TaskCriteria, TaskFilter
 from . import task_verbs
 from .session import Session
-from .task_verbs import Acted, FieldsBuilder, Progress, list_rows, operate_tasks
+from .task_verbs import (
+    Acted,
+    Adjustment,
+    FieldsBuilder,
+    Progress,
+    build_adjustment,
+    list_rows,
+    operate_tasks,
+    read_adjustment,
+)
 from .task_view import TaskView
 
 NEWEST_MAX = 10_000
@@ -124,6 +133,21 @@ class Tasks:
         """Extend each; see Task.extend."""
         limit = check_seconds(within, "within", at_least=0.001)
         return await self._each(Verb.EXTEND, by, reason, dry_run, progress, lambda _: {"within": limit})
+
+    async def adjust(
+        self,
+        *,
+        by: str,
+        reason: str,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        **limits: Unpack[Adjustment],
+    ) -> Acted:
+        """Change the limits of each, or of the steps of each; see Task.adjust."""
+        arguments = read_adjustment(limits)
+        return await self._each(
+            Verb.ADJUST, by, reason, dry_run, progress, lambda loaded: build_adjustment(loaded, arguments)
+        )
 
     async def answer(
         self,

@@ -122,6 +122,7 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
     approvals_compensate: Annotated[int, _persons(Verb.COMPENSATE)] = 1
     approvals_cancel: Annotated[int, _persons(Verb.CANCEL)] = 1
     approvals_extend: Annotated[int, _persons(Verb.EXTEND)] = 1
+    approvals_adjust: Annotated[int, _persons(Verb.ADJUST)] = 1
     approvals_answer: Annotated[int, _persons(Verb.ANSWER)] = 1
     approvals_pause: Annotated[int, _persons(Verb.PAUSE)] = 1
     approvals_resume: Annotated[int, _persons(Verb.RESUME)] = 1

@@ -124,6 +124,7 @@ _read_step_policy = msgspec.json.Decoder(StepPolicy).decode
 _read_task_policy = msgspec.json.Decoder(TaskPolicy).decode
 
 
+NEVER_AGAIN = ("unrecordable_result",)  # codes of failures that another attempt would not mend
 GROWN_SECONDS_MAX = 86_400.0  # of later attempts that get more time than the first
 POLICIES_KEPT = 4_096  # as read from the text in a row: thousands of rows have the same few
 
@@ -163,10 +164,14 @@ def grow_complete_within(policy: StepPolicy, attempt: int) -> float:
 def compute_complete_within(step: StepRow) -> float:
     """Return the seconds of an attempt of a step.
 
-    A canary gets no more for attempts that failed in the outage: it is to find out soon if the service is healthy.
+    A canary gets no more for attempts that failed in the outage: it is to find out soon if the service is healthy. A running
+    attempt keeps the time that it began with, whatever an operator has changed since.
     """
     attempt = step.attempt if not step.is_canary else min(step.attempt, step.failure_count + 1)
-    return grow_complete_within(read_step_policy(step), attempt)
+    policy = read_step_policy(step)
+    if policy.began_with is not None and step.state is StepState.RUNNING and policy.began_with[0] == step.fence:
+        return policy.began_with[1]
+    return grow_complete_within(policy, attempt)
 
 
 def on_attempt_failed(
@@ -177,7 +182,7 @@ def on_attempt_failed(
     in_doubt: bool,
     jitter: float,
     retry_after: float | None = None,
-) -> Outcome:
+) -> RetryAsked | GaveUp:
     """Decide what becomes of a step whose attempt failed.
 
     Args:
@@ -203,6 +208,22 @@ def on_attempt_failed(
         delay = max(supervision.cool_off_seconds(), retry_after or 0.0)
         return RetryAsked(failure, doubt, later(now, delay), cool_off=True)
     return GaveUp(failure, doubt)
+
+
+def judge_again(step: StepRow, outcome: RetryAsked | GaveUp, now: Instant) -> RetryAsked | GaveUp:
+    """Judge a failed attempt again by the limits in its row, if an operator has adjusted them: who reports it may know the old ones.
+
+    Returns: ``outcome`` itself, if it is what the row's policy says.
+    """
+    failure = outcome.failure
+    policy = read_step_policy(step)
+    is_judged = step.state is StepState.RUNNING and failure.cause != "permanent" and failure.code not in NEVER_AGAIN
+    if not policy.is_adjusted or not is_judged:
+        return outcome
+    again = on_attempt_failed(step, failure, now, in_doubt=outcome.in_doubt, jitter=JITTER_SHARE)
+    if isinstance(again, RetryAsked) and isinstance(outcome, RetryAsked):
+        return again if again.cool_off or outcome.cool_off else outcome
+    return outcome if type(again) is type(outcome) else again
 
 
 def on_overdue(step: StepRow, now: Instant, *, jitter: float, why: StepFailure | None = None) -> Outcome:

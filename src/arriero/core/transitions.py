@@ -29,7 +29,7 @@ from ..model import (
 from ..model.answers import Dispatch, Refusal
 from ..model.commands import Advance, AnyCommand, EndByLimit, FreeTask, Recover, Report, Submit
 from ..model.failures import TaskFailure, read_task_failure
-from ..model.moves import BeginUndo, Compensate, Fired, GaveUp, Keep, PlanUndo, Process, Reported, Signalled
+from ..model.moves import BeginUndo, Compensate, Fired, GaveUp, Keep, PlanUndo, Process, Reported, Signalled, Succeeded
 from ..model.progress import Published
 from ..model.tags import read_tags
 from .breaker_book import BreakerBook, begin_attempt
@@ -53,6 +53,7 @@ from .signals import answer_request, find_unknown_request, take_signal
 from .speculative_start import claim
 from .starts import find_request_start
 from .states import StepEvent, advance_step
+from .supervision import judge_again
 from .writer import Writer
 
 __all__ = [
@@ -240,9 +241,8 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             return _refused_report(step, item, verdict)
         assert step is not None
         assert step.task_no == task.task_no
-        if isinstance(item.outcome, GaveUp) and writer.breakers.spare(step, item.outcome) is not item.outcome:
-            # The code was given a failure that does not count. The report comes again by itself and is taken as a retry.
-            return Refused(Refusal("outage", f"step {step.ordinal} of task {task.task_id} failed in an outage"))
+        if (refusal := _find_outdated(writer, step, item)) is not None:
+            return Refused(refusal)
         reported = build_report_event(step, item, verdict)
         writer.events.append(reported)
         writer.record(step, item.outcome, item.delivered_at, step.fence, result_hash=reported.result)
@@ -274,6 +274,18 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
     if published:
         change.published = tuple(published)
     return change
+
+
+def _find_outdated(writer: Writer, step: StepRow, item: Reported) -> Refusal | None:
+    """Refuse a failure that counts as another one by now: the code was given the old one. The report comes again by itself, alone."""
+    if isinstance(item.outcome, Succeeded):
+        return None
+    which = f"step {step.ordinal} of task {writer.task.task_id}"
+    if judge_again(step, item.outcome, writer.now) is not item.outcome:
+        return Refusal("adjusted", f"an operator has changed the limits of {which}")
+    if isinstance(item.outcome, GaveUp) and writer.breakers.spare(step, item.outcome) is not item.outcome:
+        return Refusal("outage", f"{which} failed in an outage")
+    return None
 
 
 def report(command: Report, rows: Rows, now: Instant) -> Change | Refused:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ..model import STEP_OPEN, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
+from ..model import STEP_OPEN, TASK_FORWARD, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
 from ..model.failures import TaskFailure, read_task_failure
 from ..model.verb_rules import VERBS, explain_left_out
 from .supervision import find_pivot, is_held_by_program
@@ -56,7 +56,16 @@ def _explain_compensate_refusal(task: TaskRow, life: Life) -> str:
 def _explain_extend_refusal(task: TaskRow, life: Life) -> str:
     if task.complete_by is not None:
         return ""
-    return f"task {task.task_id!r} has no limit of its own: there is nothing to extend"
+    return f"task {task.task_id!r} has no limit of its own: there is nothing to extend; adjust gives it one"
+
+
+def _explain_adjust_refusal(task: TaskRow, life: Life) -> str:
+    if task.state in TASK_FORWARD or any(
+        step.kind is StepKind.COMPENSATION and (step.state in STEP_OPEN or step.state is StepState.PLANNED)
+        for step in life
+    ):
+        return ""
+    return f"task {task.task_id!r} is being undone, and has no open compensation whose limits could change"
 
 
 def _explain_answer_refusal(task: TaskRow, life: Life) -> str:
@@ -98,6 +107,7 @@ _WHY: dict[Verb, Callable[[TaskRow, Life], str]] = {
     Verb.RESUBMIT: _explain_resubmit_refusal,
     Verb.COMPENSATE: _explain_compensate_refusal,
     Verb.EXTEND: _explain_extend_refusal,
+    Verb.ADJUST: _explain_adjust_refusal,
     Verb.ANSWER: _explain_answer_refusal,
 }
 

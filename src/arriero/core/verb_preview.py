@@ -2,11 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, SignalRow, StepRow, TailRow, TaskRow
+from ..events.step import StepAdjusted
+from ..events.task import OperatorAction
+from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, SignalRow, StepRow, TailRow, TaskRow, Verb
 from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Refusal
 from ..model.commands import Operate
 from ..model.signals import Inbox
+from ..text.format import format_limit_changes, format_step
 
 if TYPE_CHECKING:  # only who pauses workflows pays for loading it
     from ..model.workflow_pauses import WorkflowPauseRow
@@ -79,8 +82,26 @@ class _LoadedRows:
 
 def find_verb_refusal(command: Operate, loaded: Loaded, now: Instant) -> Refusal | None:
     """Return the refusal of a verb on the task as it was read; None: it would be carried out."""
+    foreseen = foresee_verb(command, loaded, now)
+    return foreseen if isinstance(foreseen, Refusal) else None
+
+
+_KEEP_OLD_VALUES = (Verb.EXTEND, Verb.ADJUST, Verb.TAG)
+
+
+def foresee_verb(command: Operate, loaded: Loaded, now: Instant) -> Refusal | tuple[str, ...]:
+    """Judge a verb on the task as it was read. Returns its refusal, or in words each value that would change, with the old one."""
     from .changes import Refused  # only who acts on tasks pays for loading the decisions
     from .verbs import operate
 
     result = operate(command, _LoadedRows(loaded), now)
-    return result.refusal if isinstance(result, Refused) else None
+    if isinstance(result, Refused):
+        return result.refusal
+    steps = {step.ordinal: format_step(step) for step in loaded.life}
+    changes: list[str] = []
+    for event in result.events:
+        if isinstance(event, OperatorAction) and event.verb in _KEEP_OLD_VALUES:
+            changes += event.list_changes()
+        elif isinstance(event, StepAdjusted):
+            changes.append(f"{steps[event.step]}: {format_limit_changes(event.limits, event.before)}")
+    return tuple(changes)

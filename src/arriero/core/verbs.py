@@ -35,6 +35,7 @@ from ..model.verb_rules import VERB_RULES, explain_left_out
 from .attempts import may_revoke, revoke_attempt
 from .changes import Change, Refused, Rows
 from .convoys import settle_convoy
+from .limit_changes import adjust, extend
 from .starts import find_request_start
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .supervision import build_pivot_failure, decode_task_policy, find_pivot, is_held_by_program, read_step_policy
@@ -369,17 +370,6 @@ class _Operation:
         else:
             self.writer.hold(build_pivot_failure(failure, pivot))
 
-    def extend(self) -> None:
-        task, writer = self.before, self.writer
-        assert task.complete_by is not None
-        until = later(writer.now, self.command.within)
-        if until <= task.complete_by:
-            raise NotCarriedOut(
-                f"task {task.task_id!r}: its limit lies later than that already; extend only moves it later"
-            )
-        writer.set(complete_by=until)
-        self.added["complete_by"] = until
-
     def answer(self) -> None:
         command, task, writer = self.command, self.before, self.writer
         step = next((step for step in self.life if step.ordinal == command.step), None)
@@ -490,7 +480,8 @@ _CARRY_OUT: dict[Verb, Callable[[_Operation], None]] = {
     Verb.RESUBMIT: _Operation.resubmit,
     Verb.COMPENSATE: _Operation.compensate,
     Verb.CANCEL: _Operation.cancel,
-    Verb.EXTEND: _Operation.extend,
+    Verb.EXTEND: lambda operation: operation.added.update(extend(operation.writer, operation.command)),
+    Verb.ADJUST: lambda operation: operation.added.update(adjust(operation.writer, operation.life, operation.command)),
     Verb.ANSWER: _Operation.answer,
     Verb.PAUSE: _Operation.pause,
     Verb.RESUME: _Operation.resume,

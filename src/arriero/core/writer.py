@@ -67,6 +67,7 @@ from .changes import STATUS_OF_END, Change, ConvoyChange, Rows, publish_status
 from .limits import is_limited, name_limit_keys
 from .starts import find_request_start, find_start
 from .states import StepEvent, TaskEvent, advance_step, advance_task
+from .supervision import judge_again
 
 
 class Writer:
@@ -142,6 +143,8 @@ class Writer:
         if step.in_doubt and not isinstance(outcome, Succeeded):
             # The one who decided may not know of it: an earlier call that another process made, or one made since they read the row.
             outcome = replace(outcome, in_doubt=True)
+        if not isinstance(outcome, Succeeded):
+            outcome = judge_again(step, outcome, self.now)
         counted = outcome if isinstance(outcome, Succeeded) else self.breakers.spare(step, outcome)
         if step.is_canary:
             step = self.breakers.end(step, outcome)

@@ -4,7 +4,13 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ..model import Instant
 from ..model.failures import read_step_failure
-from ..text.format import format_count, format_failure_with_line, format_instant, format_late_answer
+from ..text.format import (
+    format_count,
+    format_failure_with_line,
+    format_instant,
+    format_late_answer,
+    format_limit_changes,
+)
 from .base import Hash, HistoryEvent, HistoryNames
 
 _REFUSED_REPORTS = {
@@ -370,20 +376,24 @@ class TimerFired(HistoryEvent, frozen=True, tag="timer.fired"):
 
 
 # --- by an operator's verb
-class StepSetBack(HistoryEvent, frozen=True, tag="step.set_back"):
-    """A failed step is to be done again. ``attempt``: its next one."""
+class _FromVerb(HistoryEvent, frozen=True):
+    """An operator's verb changed a step."""
 
     step: int
+
+
+class StepSetBack(_FromVerb, frozen=True, tag="step.set_back"):
+    """A failed step is to be done again. ``attempt``: its next one."""
+
     attempt: int
 
     def describe(self, names: HistoryNames) -> str:
         return f"{names.name_step(self.step)} is to be done again, as attempt {self.attempt}"
 
 
-class StepEdited(HistoryEvent, frozen=True, kw_only=True, tag="step.edited"):
+class StepEdited(_FromVerb, frozen=True, kw_only=True, tag="step.edited"):
     """A step gets other arguments, under a new key. ``arguments``, ``replaces``: hashes of the new and the old ones."""
 
-    step: int
     attempt: int | UnsetType = UNSET
     arguments: Hash | UnsetType = UNSET
     replaces: Hash | UnsetType = UNSET
@@ -395,10 +405,20 @@ class StepEdited(HistoryEvent, frozen=True, kw_only=True, tag="step.edited"):
         return f"{names.name_step(self.step)} gets other arguments{since}, and a new key with them{kept}"
 
 
-class StepAnswered(HistoryEvent, frozen=True, tag="step.answered"):
+class StepAdjusted(_FromVerb, frozen=True, kw_only=True, tag="step.adjusted"):
+    """An operator changed limits of a step. ``limits``, ``before``: the new and the old value of each; ``not_before`` is an instant."""
+
+    limits: dict[str, int | float | None]
+    before: dict[str, int | float | None]
+
+    def describe(self, names: HistoryNames) -> str:
+        changes = format_limit_changes(self.limits, self.before)
+        return f"{names.name_step(self.step)}: {changes}"
+
+
+class StepAnswered(_FromVerb, frozen=True, tag="step.answered"):
     """An operator gave a step's result, or said that it did not happen."""
 
-    step: int
     fence: int
     happened: bool
     number: int | UnsetType = UNSET
@@ -436,5 +456,6 @@ EventOfStep = (
     | TimerFired
     | StepSetBack
     | StepEdited
+    | StepAdjusted
     | StepAnswered
 )

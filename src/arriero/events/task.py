@@ -150,7 +150,8 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
     Args:
         verb: a ``model.Verb``.
         before, after: state of the task.
-        complete_by: of a resubmission and of ``extend`` the new limit.
+        complete_by: of a resubmission, of ``extend`` and of ``adjust`` the new limit.
+        complete_by_before: of ``extend`` and ``adjust``: the limit before; releases to 0.5 did not say it.
         ``anew``: a compensated task runs again from its beginning.
         arguments, replaces: hashes of the new arguments of the task's workflow, and of those before.
         paused: of ``pause`` and ``resume`` how it is now.
@@ -176,20 +177,31 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
     until: Instant | UnsetType = UNSET
     tags: dict[str, str] | UnsetType = UNSET
     tags_before: dict[str, str] | UnsetType = UNSET
+    complete_by_before: Instant | UnsetType | None = UNSET
+
+    def list_changes(self) -> list[str]:
+        """List the values of the task that it changed, in words and with the old ones: its limit, its tags."""
+        changes: list[str] = []
+        limit, limit_before = self.complete_by, self.complete_by_before
+        if limit is not None and limit is not UNSET:
+            before = "none" if limit_before is None or limit_before is UNSET else format_instant(limit_before)
+            changes.append(
+                f"to be done by {format_instant(limit)}{'' if limit_before is UNSET else f' ({before} before)'}"
+            )
+        if self.tags is not UNSET and self.tags_before is not UNSET:
+            changes.append(format_change(self.tags_before, self.tags))
+        return changes
 
     def describe(self, names: HistoryNames) -> str:
         before, after = map(read_state_word, (self.before, self.after))
         changed = f" ({before} before, now {after})" if before != after else ""
-        limit = self.complete_by
-        until = "" if limit is None or limit is UNSET else f"; to be done by {format_instant(limit)}"
         anew = ", to run again from the beginning" if self.anew else ""
         edited = "" if self.arguments is UNSET else ", with edited arguments of its workflow"
         approved = f", approved by {' and '.join(self.approved_by)}" if self.approved_by else ""
         snoozed = "" if self.until is UNSET else f"; nothing new begins before {format_instant(self.until)}"
-        tags, tags_before = self.tags, self.tags_before
-        tagged = "" if tags is UNSET or tags_before is UNSET else f"; {format_change(tags_before, tags)}"
+        also = "".join(f"; {change}" for change in self.list_changes())
         did = VERBS[Verb(self.verb)].done if self.verb in tuple(Verb) else self.verb
-        return f'{self.by} {did}{anew}{edited}{changed}{approved}: "{self.reason}"{until}{snoozed}{tagged}'
+        return f'{self.by} {did}{anew}{edited}{changed}{approved}: "{self.reason}"{snoozed}{also}'
 
 
 class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..core.supervision import find_pivot, is_held_by_program, may_have_happened
+from ..core.supervision import find_pivot, is_held_by_program, may_have_happened, read_step_policy
 from ..core.undo import list_stuck_steps, stops_at_doubt
 from ..core.verb_guards import list_possible_verbs, list_steps_to_redo, may_edit_all
 from ..core.verb_preview import find_verb_refusal
@@ -23,7 +23,7 @@ from ..model import (
 )
 from ..model.commands import Operate
 from ..model.verb_rules import VERB_RULES, VERBS
-from ..text.format import format_instant_and_age, format_step
+from ..text.format import format_count, format_instant_and_age, format_seconds, format_step
 from .convoys import would_lose_its_place
 
 ANSWERS_SHOWN_MAX = 5
@@ -154,6 +154,26 @@ def _list_extend_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     return [AvailableAction(Verb.EXTEND, does, options=("--within", "DURATION"), refused=refused)]
 
 
+def _list_adjust_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    """The steps whose limits could change; a deadline is named where a task has one, by extend."""
+    found: list[AvailableAction] = []
+    for step in loaded.life:
+        policy = read_step_policy(step) if step.kind is not StepKind.TIMER else None
+        if policy is None or _find_refusal(Verb.ADJUST, loaded, now, step=step.ordinal, limits=_ANOTHER_LIMIT):
+            continue
+        attempts = policy.supervision.attempts * policy.supervision.rounds
+        name = UNDO_PREFIX + step.label if step.kind is StepKind.COMPENSATION else step.label
+        does = (
+            f"changes limits of {format_step(step)}: {format_count(attempts, 'attempt')} of {format_seconds(policy.complete_within)}"
+            f" at most, {step.failure_count} failed so far"
+        )
+        found.append(AvailableAction(Verb.ADJUST, does, options=("--at-step", name, "--attempts", "N")))
+    return found[:ANSWERS_SHOWN_MAX]
+
+
+_ANOTHER_LIMIT = '{"cool_off":0.123}'  # one that no step has, to ask if the step takes any
+
+
 def _list_snooze_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     does = VERB_RULES[Verb.SNOOZE, loaded.task.state].effect
     refused = _find_refusal(Verb.SNOOZE, loaded, now, within=0.001)
@@ -194,6 +214,7 @@ _ACTIONS: dict[Verb, Callable[[Loaded, Instant], list[AvailableAction]]] = {
     Verb.COMPENSATE: _list_compensate_actions,
     Verb.CANCEL: _list_cancel_actions,
     Verb.EXTEND: _list_extend_actions,
+    Verb.ADJUST: _list_adjust_actions,
     Verb.ANSWER: _list_answer_actions,
     Verb.SNOOZE: _list_snooze_actions,
 }

@@ -75,6 +75,7 @@ class Verb(StrEnum):
     COMPENSATE = "compensate"
     CANCEL = "cancel"
     EXTEND = "extend"
+    ADJUST = "adjust"
     ANSWER = "answer"
     PAUSE = "pause"
     RESUME = "resume"

@@ -251,10 +251,12 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
         incarnation: as the person saw it; the one who came first may have opened the next.
         by, reason: who asks, and why; kept in the history.
         store_id: of the store, for the new key of a step that is sent other arguments.
-        step: ordinal; of ``answer`` the step, of ``resubmit`` the one whose arguments are edited (None: the workflow's).
+        step: ordinal; of ``answer`` the step, of ``adjust`` the one whose limits change (None: each open one), of ``resubmit`` the
+            one whose arguments are edited (None: the workflow's).
         arguments: of ``resubmit``: all of them, edited, as JSON text.
         result: of ``answer``, as JSON text; None with ``did_not_happen``.
-        within: of ``extend`` and ``snooze``: seconds from now.
+        within: of ``extend``, ``adjust`` and ``snooze``: seconds from now; of ``adjust`` 0: the task keeps its deadline.
+        limits: of ``adjust``: changes of a step's policy, and ``delay`` of its next attempt in seconds, as a JSON object.
         tags: of ``tag``: their new values, as a JSON object; null for a tag that is removed.
         ``persons``: how many must ask for the same, each in a separate command; with fewer it is kept as an approval.
         approved_since: approvals count from this instant on.
@@ -271,6 +273,7 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
     result: str | None = None
     did_not_happen: bool = False
     within: float = 0.0
+    limits: str | None = None
     tags: str | None = None
     persons: int = 1
     approved_since: Instant = Instant(0)

@@ -3,6 +3,7 @@
 Durations come in as seconds or timedelta and are kept as seconds.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
@@ -46,9 +47,12 @@ def _check_factor(value: object, what: str, *, most: int) -> None:
         raise DefinitionError(f"{what} is {value!r}; it must lie between 1 and {most}")
 
 
-def _check_count(value: object, what: str, *, least: int, most: int) -> None:
+def check_count(
+    value: object, what: str, *, least: int, most: int, error_type: type[ArrieroError] = DefinitionError
+) -> None:
+    """Check a whole number. Raises ``error_type`` naming ``what``."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise DefinitionError(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
+        raise error_type(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
 
 
 def _check_share(value: object, what: str) -> None:
@@ -74,13 +78,13 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.max_calls is not None:
-            _check_count(self.max_calls, "Retry.max_calls", least=1, most=1_000)
+            check_count(self.max_calls, "Retry.max_calls", least=1, most=1_000)
             if (self.tries, self.delay, self.factor, self.delay_max) != (3, 0.2, 2.0, 5.0):
                 raise DefinitionError(
                     "Retry.max_calls makes each call an attempt of its own: leave tries, delay, factor and delay_max out, which"
                     " are about calls inside one attempt"
                 )
-        _check_count(self.tries, "Retry.tries", least=1, most=100)
+        check_count(self.tries, "Retry.tries", least=1, most=100)
         _check_factor(self.factor, "Retry.factor", most=100)
         _keep_seconds(self, "delay", "Retry.delay")
         _keep_seconds(self, "delay_max", "Retry.delay_max")
@@ -113,8 +117,8 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
     complete_within_factor: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_count(self.attempts, "Supervision.attempts", least=1, most=1_000)
-        _check_count(self.rounds, "Supervision.rounds", least=1, most=1_000)
+        check_count(self.attempts, "Supervision.attempts", least=1, most=1_000)
+        check_count(self.rounds, "Supervision.rounds", least=1, most=1_000)
         _keep_seconds(self, "cool_off", "Supervision.cool_off")
         if self.then not in ("compensate", "hold"):
             raise DefinitionError(f"Supervision.then is {self.then!r}; it must be 'compensate' or 'hold'")
@@ -151,7 +155,7 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         _check_share(self.failure_rate, "Breaker.failure_rate")
-        _check_count(self.minimum, "Breaker.minimum", least=1, most=1_000_000)
+        check_count(self.minimum, "Breaker.minimum", least=1, most=1_000_000)
         for field, least, most in (("window", 1.0, 3_600.0), ("cool_off", 0.1, 86_400.0), ("ramp", 0.0, 86_400.0)):
             _keep_seconds(self, field, f"Breaker.{field}")
             value = getattr(self, field)
@@ -206,7 +210,7 @@ class Adaptive(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float = 1.2
 
     def __post_init__(self) -> None:
-        _check_count(self.minimum, "Adaptive.minimum", least=1, most=100_000)
+        check_count(self.minimum, "Adaptive.minimum", least=1, most=100_000)
         _check_factor(self.tolerance, "Adaptive.tolerance", most=10)
 
 
@@ -227,7 +231,10 @@ class ConvoyPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that the Supervisor and an Agent must know of one step, as it stands in the step's row.
 
-    ``extend_max``: seconds that an attempt may take at most if its code extends it; None: the default.
+    Args:
+        extend_max: seconds that an attempt may take at most if its code extends it; None: the default.
+        is_adjusted: an operator has changed it since the code gave it.
+        began_with: fence and seconds of the attempt that was running when its time was changed; it keeps its own.
     """
 
     complete_within: float
@@ -235,6 +242,8 @@ class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     retry: Retry
     supervision: Supervision
     extend_max: float | None = None
+    is_adjusted: bool = False
+    began_with: tuple[int, float] | None = None
 
     @property
     def calls_max(self) -> int:
@@ -274,6 +283,23 @@ def spread_calls(max_calls: int | None, retry: Retry, supervision: Supervision) 
     if max_calls is None:
         return retry, supervision
     return ONE_TRY, msgspec.structs.replace(supervision, attempts=max_calls, rounds=1)
+
+
+STEP_LIMITS = ("attempts", "rounds", "cool_off", "complete_within", "wait_within")  # that an operator may change
+
+
+def read_limit(policy: StepPolicy, name: str) -> float | None:
+    """Read one of the ``STEP_LIMITS`` of a policy."""
+    limit: float | None = getattr(policy if name.endswith("_within") else policy.supervision, name)
+    return limit
+
+
+def set_limits(policy: StepPolicy, limits: Mapping[str, float | None]) -> StepPolicy:
+    """Set some of the ``STEP_LIMITS`` of a policy; it says that it is adjusted."""
+    own = {name: value for name, value in limits.items() if name.endswith("_within")}
+    of_supervision = {name: value for name, value in limits.items() if name not in own}
+    supervision = msgspec.structs.replace(policy.supervision, **of_supervision)
+    return msgspec.structs.replace(policy, supervision=supervision, is_adjusted=True, **own)
 
 
 DEFAULT_CONVOY_POLICY = ConvoyPolicy()

@@ -18,7 +18,7 @@ import msgspec
 
 from ..errors import InvalidInput
 from . import ConvoyVerb, Instant, TaskRow, TaskState, Verb
-from .policies import check_seconds
+from .policies import STEP_LIMITS, check_count, check_seconds
 from .tags import TAGS_SCHEMA, check_tag_change, encode_changes
 
 Json = msgspec.Raw | msgspec.UnsetType
@@ -70,6 +70,63 @@ class ExtendArguments(VerbArguments, frozen=True, kw_only=True):
 
     def check(self, name: Callable[[str], str] = str) -> None:
         check_seconds(self.within, name("within"), at_least=0.001)
+
+
+class AdjustArguments(VerbArguments, frozen=True, kw_only=True):
+    """New limits of a task, of one of its steps, or of all its open steps. What is not named stays as it is."""
+
+    deadline: Annotated[
+        float | None,
+        msgspec.Meta(description="Deadline of the whole task, counted from now; it may be earlier than before."),
+    ] = None
+    step: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="The step: its label, undo:LABEL for its compensation, or its number. By default each open step.",
+            extra={"option": "--at-step", "metavar": "STEP"},
+        ),
+    ] = None
+    attempts: Annotated[int | None, msgspec.Meta(description="Attempts of a step in one round.")] = None
+    rounds: Annotated[int | None, msgspec.Meta(description="Rounds of attempts, each after a cool-off.")] = None
+    cool_off: Annotated[float | None, msgspec.Meta(description="The wait between two rounds.")] = None
+    complete_within: Annotated[
+        float | None,
+        msgspec.Meta(description="Time of each attempt from the next one on; one that runs keeps its own."),
+    ] = None
+    wait_within: Annotated[
+        float | None, msgspec.Meta(description="How long a request waits for an Agent to take it, counted from now.")
+    ] = None
+    delay: Annotated[
+        float | None, msgspec.Meta(description="When the next attempt may begin, counted from now; 0 is now.")
+    ] = None
+
+    def check(self, name: Callable[[str], str] = str) -> None:
+        for count in ("attempts", "rounds"):
+            if (given := getattr(self, count)) is not None:
+                check_count(given, name(count), least=1, most=1_000, error_type=InvalidInput)
+        for time, least in ADJUSTED_SECONDS.items():
+            if (given := getattr(self, time)) is not None:
+                check_seconds(given, name(time), at_least=least)
+        if self.deadline is None and not self._list_limits():
+            names = ", ".join(name(each) for each in ("deadline", *STEP_LIMITS))
+            raise InvalidInput(f"no limit is named; give at least one of {names} and {name('delay')}")
+        if self.step is not None and not self._list_limits():
+            raise InvalidInput(
+                f"{name('step')} names a step, and {name('deadline')} is the task's; give a limit of the step"
+            )
+
+    def _list_limits(self) -> dict[str, float]:
+        given = {each: getattr(self, each) for each in (*STEP_LIMITS, "delay")}
+        return {each: value for each, value in given.items() if value is not None}
+
+    def build_fields(self, now: Callable[[], Instant] | None = None) -> dict[str, Any]:
+        limits = self._list_limits()
+        fields: dict[str, Any] = {"within": self.deadline or 0.0}
+        return fields | ({"limits": msgspec.json.encode(limits).decode()} if limits else {})
+
+
+# Their shortest times; an attempt of a microsecond or a deadline now would be another verb.
+ADJUSTED_SECONDS = {"deadline": 0.001, "cool_off": 0.0, "complete_within": 0.001, "wait_within": 0.0, "delay": 0.0}
 
 
 class AnswerArguments(VerbArguments, frozen=True, kw_only=True):
@@ -177,10 +234,21 @@ VERBS: dict[Verb, VerbDeclaration] = {
     ),
     Verb.EXTEND: VerbDeclaration(
         summary="Move a task's own limit to later.",
-        text="Move a task's own limit, its complete_by, to that long from now; only later, never earlier.",
+        text="Move a task's own limit, its complete_by, to that long from now; only later, never earlier. Other limits are changed by"
+        " `arriero task adjust`.",
         done="moved its limit to later",
         arguments=ExtendArguments,
         example={"within": 3600.0},
+    ),
+    Verb.ADJUST: VerbDeclaration(
+        summary="Change the limits of a task or of its steps.",
+        text="Change the limits of a task that has not ended: its own deadline, which may also be earlier; or of one open step, or of all"
+        " of them: attempts, rounds, times, and when the next attempt begins. The history keeps the old values. A resubmission begins with"
+        " the limits of the code.",
+        done="changed its limits",
+        arguments=AdjustArguments,
+        example={"step": "charge", "attempts": 10, "delay": 0.0},
+        words=("limits", "change-limits", "deadline", "attempts"),
     ),
     Verb.ANSWER: VerbDeclaration(
         summary="Give a step's result by hand, or say that it did not happen.",
@@ -237,6 +305,7 @@ _UNDONE_TOO = (
     " pivot's"
 )
 _GO_ON = "continue; their results count"
+_KEEP_THEIR_TIME = "keep the time that they began with; if they fail, the new limits count"
 _NONE = "there are none"
 
 VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
@@ -258,6 +327,9 @@ VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
     (Verb.CANCEL, TaskState.PROCESSING): Rule("the undo begins; past a pivot the task is held", _UNDONE_TOO),
     (Verb.EXTEND, TaskState.PENDING): Rule("its own limit moves later", _GO_ON),
     (Verb.EXTEND, TaskState.PROCESSING): Rule("its own limit moves later", _GO_ON),
+    (Verb.ADJUST, TaskState.PENDING): Rule("its deadline changes, or limits of its open steps", _KEEP_THEIR_TIME),
+    (Verb.ADJUST, TaskState.PROCESSING): Rule("its deadline changes, or limits of its open steps", _KEEP_THEIR_TIME),
+    (Verb.ADJUST, TaskState.COMPENSATING): Rule("limits of its open compensations change", _KEEP_THEIR_TIME),
     (Verb.ANSWER, TaskState.PENDING): Rule("a step gets its result by hand", "the answered one no longer counts"),
     (Verb.ANSWER, TaskState.PROCESSING): Rule("a step gets its result by hand", "the answered one no longer counts"),
     (Verb.ANSWER, TaskState.COMPENSATING): Rule(

@@ -1,6 +1,6 @@
 """Formats instants, durations, counts, processes and failures for explanations, timelines and findings."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -227,6 +227,25 @@ def format_bytes(count: int) -> str:
 def format_seconds(value: float) -> str:
     """Format ``90.0`` as ``90 s``, and ``1.5`` as ``1.5 s``."""
     return repr(value).removesuffix(".0") + " s"
+
+
+def format_limit_changes(limits: Mapping[str, int | float | None], before: Mapping[str, int | float | None]) -> str:
+    """Format changed limits of a step with their old values: ``attempts 10 (3 before), cool_off 60 s (900 s before)``."""
+    return ", ".join(
+        f"{_LIMIT_WORDS.get(name, name)} {_format_limit(name, value)} ({_format_limit(name, before.get(name))} before)"
+        for name, value in limits.items()
+    )
+
+
+_LIMIT_WORDS = {"not_before": "next attempt not before"}
+
+
+def _format_limit(name: str, value: int | float | None) -> str:
+    if value is None:
+        return "none"
+    if name == "not_before":
+        return format_instant(Instant(int(value)))
+    return str(value) if name in ("attempts", "rounds") else format_seconds(float(value))
 
 
 def format_period(microseconds: int) -> str:

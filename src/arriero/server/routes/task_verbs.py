@@ -169,12 +169,16 @@ class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class VerbAnswer(msgspec.Struct, frozen=True):
-    """Outcome of a verb. ``task``: its state afterwards."""
+    """Outcome of a verb. ``task``: its state afterwards.
+
+    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value.
+    """
 
     id: str
     verb: str
     outcome: Literal["done", "would_be_done"]
     task: StandingTask
+    changes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class RefusedTask(msgspec.Struct, frozen=True):
@@ -195,6 +199,7 @@ class BulkAnswer(msgspec.Struct, frozen=True):
         left_out: how many tasks were left alone, by what they are.
         done_before: ids of tasks of a plan on which it was carried out by an earlier request.
         next: the cursor of the next part; None: this was the last one. A part may be empty before that.
+        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value.
         plan: of a dry run: what to send to carry it out on exactly these tasks; None: no task allows it.
     """
 
@@ -207,6 +212,7 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     done_before: tuple[str, ...] = ()
     next: str | None = None
     plan: str | None = None
+    changes: dict[str, tuple[str, ...]] | msgspec.UnsetType = msgspec.UNSET
 
 
 def build_body(verb: Verb, base: type[msgspec.Struct], prefix: str) -> Any:
@@ -299,8 +305,9 @@ async def _operate_one(call: HttpCall, verb: Verb, task_id: str, asked: VerbRequ
     loaded = await load_task_to_act(session, check_id(task_id, "task_id"))
     fields = _choose_fields_builder(session, verb, asked, by)(loaded)
     if asked.dry_run:
-        preview_verb(session, verb, loaded, by, asked.reason, **fields)
-        return VerbAnswer(task_id, str(verb), "would_be_done", await load_standing_task(loaded, session.store))
+        changes = preview_verb(session, verb, loaded, by, asked.reason, **fields)
+        standing = await load_standing_task(loaded, session.store)
+        return VerbAnswer(task_id, str(verb), "would_be_done", standing, changes or msgspec.UNSET)
     await operate_task(session, verb, loaded, by, asked.reason, **fields)
     after = await load_task(session, task_id)
     return VerbAnswer(task_id, str(verb), "done", await load_standing_task(after, session.store))
@@ -386,7 +393,16 @@ async def _operate_by_plan(
 
 def _build_bulk_answer(verb: Verb, outcome: Literal["done", "would_be_done"], acted: Acted, **more: Any) -> BulkAnswer:
     refused = tuple(RefusedTask(task_id, reason) for task_id, reason in acted.refused)
-    return BulkAnswer(str(verb), outcome, acted.meant, acted.done, refused, dict(acted.left_out), **more)
+    return BulkAnswer(
+        str(verb),
+        outcome,
+        acted.meant,
+        acted.done,
+        refused,
+        dict(acted.left_out),
+        changes=acted.changes or msgspec.UNSET,
+        **more,
+    )
 
 
 for _verb in Verb:
