@@ -27,6 +27,7 @@ from arriero import (
     TaskCompensated,
     TaskHeld,
     callback,
+    publish,
     sleep,
     testing,
     workflow,
@@ -446,6 +447,44 @@ async def test_what_workflow_code_cannot_do_is_refused_by_name(world: World, num
     task = await world.app.submit(misuses(number))
     with pytest.raises(TaskHeld, match=re.escape(says)):
         await task.result()
+
+
+@bank.step
+async def takes_anything(done: Any) -> None: ...
+
+
+@workflow
+async def passes_on(number: int) -> None:
+    receipt = callback(str)
+    if number == 2:
+        publish(receipt)
+    await takes_anything([receipt] if number else receipt)
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (0, "arguments of step takes_anything: done is a Callback: annotate the step's parameter with Callback"),
+        (1, "arguments of step takes_anything: done[0] is a Callback: annotate the step's parameter with Callback"),
+        (2, "what the workflow publishes: it is a Callback: annotate the step's parameter with Callback"),
+    ],
+)
+async def test_a_callback_is_passed_only_where_a_step_says_that_it_takes_one(number: int, says: str) -> None:
+    async with testing.running(App("shop", agents=[bank], workflows=[passes_on])) as world:
+        task = await world.app.submit(passes_on(number))
+        with pytest.raises(TaskHeld, match=re.escape(says)):
+            await task.result()
+
+
+async def test_a_callback_made_by_hand_has_a_url() -> None:
+    seen.clear()
+    done = testing.callback("receipt", token="t-1")
+    assert await pay.function(1, done) == 1
+    assert (seen[0].name, seen[0].url, seen[0].expires_at) == (
+        "receipt",
+        "https://callbacks.test/v1/callbacks/t-1",
+        None,
+    )
 
 
 async def test_a_callback_is_made_and_awaited_by_workflow_code_alone(world: World) -> None:

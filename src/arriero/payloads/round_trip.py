@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from .payload_types import SEQUENCES, WITH_FIELDS, Equality, build_equality, is_exact, unwrap
-from .plain_values import EXACT_SCALARS, SCALARS, add_article, list_fields, to_plain_scalar
+from .plain_values import EXACT_SCALARS, SCALARS, Reference, add_article, list_fields, to_plain_scalar
 from .pydantic_models import dump_model, is_model, list_model_fields, load_model
 
 # Given the value, what was read back, and the name of the value: what differs and the remedy; None if nothing does.
@@ -37,6 +37,9 @@ def check_untyped(value: Any, _back: Any, name: str) -> str | None:
         return None
     if is_model(kind):
         return _compare_models(value, load_model(kind, dump_model(value).plain), name)
+    if isinstance(value, Reference):
+        of = kind.__name__
+        return f"{name} is {add_article(of)}: annotate the step's parameter with {of}; nothing else takes one"
     if isinstance(value, dict):
         pairs: Iterable[tuple[str, Any]] = ((f"{name}[{key!r}]", part) for key, part in value.items())
     elif isinstance(value, list | tuple | set | frozenset):

@@ -6,9 +6,9 @@ async with testing.running(shop) as world:
     assert await task.result() == ...
 """
 
-from .handmade import attempt, current, resource, undo
+from .handmade import attempt, callback, current, resource, undo
 from .world import Clock, UndoneStep, World, running
 
-__all__ = ["Clock", "StepView", "UndoneStep", "World", "attempt", "current", "resource", "running", "undo"]
+__all__ = ["Clock", "StepView", "UndoneStep", "World", "attempt", "callback", "current", "resource", "running", "undo"]
 
 StepView = UndoneStep  # its name in release 0.4; `arriero.StepView` is something else

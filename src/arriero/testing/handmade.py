@@ -1,10 +1,12 @@
-"""Attempts and undos made by hand, for tests of plain step functions."""
+"""Attempts, undos and callbacks made by hand, for tests of plain step functions."""
 
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from ..declare.attempt import Attempt, StepTry, Undo, current_try
+from ..declare.callbacks import Callback, CallbackAccess
 from ..declare.resources import Resource, open_resources
 from ..model import Instant
 from ..payloads.codec import encode
@@ -24,6 +26,7 @@ def run_inline(asked: Coroutine[Any, Any, T]) -> T:
 
 
 R = TypeVar("R")
+CALLBACKS_URL = "https://callbacks.test/v1/callbacks/"
 _COMPLETE_BY = Instant(4_102_444_800_000_000)  # 2100: hand-made attempts have no deadline of their own
 
 
@@ -89,6 +92,11 @@ def undo(
         result=result,
         forward_checkpoint=kept,
     )
+
+
+def callback(name: str = "callback", *, token: str = "test-token", expires_at: datetime | None = None) -> Callback[Any]:
+    """A callback to hand to ``step.function``. Its URL ends with the token, and nothing listens there."""
+    return Callback(f"{name}#1", access=CallbackAccess(CALLBACKS_URL + token, token, expires_at))
 
 
 A = TypeVar("A", bound=Attempt)
