@@ -222,6 +222,29 @@ async def test_callbacks_in_other_values_are_read_with_their_urls(world: World) 
     assert await task.result() == "r-7"
 
 
+async def test_an_operator_completes_a_callback_by_its_name(world: World) -> None:
+    task = await begun(world, several())
+    with pytest.raises(
+        InvalidInput, match="has several callbacks 'bank_receipt': name one of bank_receipt#1, bank_receipt#2"
+    ):
+        await task.complete_callback("bank_receipt", {"id": "a"}, by="ana")
+    with pytest.raises(
+        InvalidInput, match="has no callback 'other'; it has: bank_receipt#1, bank_receipt#2, callback#1"
+    ):
+        await task.complete_callback("other", {"id": "a"})
+    with pytest.raises(CallbackRefused, match="which stays open"):
+        await task.complete_callback("bank_receipt#2", 7, by="ana")
+    assert await task.complete_callback("bank_receipt#2", BankReceipt("b"), by="ana")
+    assert not await task.complete_callback("bank_receipt#2", BankReceipt("b"), by="ana")
+    assert await task.complete_callback("callback", "done", by="ana")
+    await world.clock.advance(1)
+    assert await task.complete_callback("bank_receipt", BankReceipt("a"), by="ana")  # the only one that waits
+    assert await task.result() == ["a", "b", "done"]
+    assert await refused_because(world, seen[0].token, "x") == "answered"
+    rows = await world.app.session.store.list_signals(1, after=0, limit=9)
+    assert [row.sent_by for row in rows] == ["ana"] * 3
+
+
 async def test_several_callbacks_are_completed_in_any_order(world: World) -> None:
     task = await begun(world, several())
     first, word, second = seen

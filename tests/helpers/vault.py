@@ -317,6 +317,11 @@ class Vault:
         found += [
             Ask("POST /v1/tasks/{task_id}/signals/{name}", f"{say}/said", {"value": f"{self.payload}: said"}),
             Ask("GET /v1/tasks/{task_id}/signals", say),
+            Ask(
+                "POST /v1/tasks/{task_id}/callbacks/{name}",
+                f"/v1/tasks/{self.id(f'bank-{turn}')}/callbacks/callback",
+                {"value": f"{self.payload}: receipt"},
+            ),
             Ask("POST /v1/callbacks/{token}", self.callbacks[-1], f"{self.payload}: receipt"),
         ]
         request, path = "POST /v1/tasks/{task_id}/requests/{name}", f"/v1/tasks/{self.id('conversing')}/requests/asked"

@@ -90,7 +90,7 @@ async def test_explain_says_who_is_to_send_what_the_task_waits_for() -> None:
         answer = (await service.http.get("/v1/tasks/order-1/explain", headers=headers)).json()
         assert answer["reasons"][0]["says"] == (
             "it waits for callback receipt, until 2026-01-01 01:00:00Z (in 59 min 54 s); the service that step pay passed its URL"
-            " to sends it"
+            " to sends it; `arriero task complete-callback order-1 receipt JSON` sends it"
         )
 
 
@@ -104,6 +104,25 @@ async def test_the_same_delivery_is_answered_alike_and_another_value_is_refused(
                 assert (answer.status_code, answer.json()["created"]) == (200, (number, headers) == (0, {}))
             await service.refused(path, 409, "callback-answered", "answered")
             assert await task.result() == "r-1"
+
+
+async def test_an_operator_completes_a_callback_in_place_of_its_service() -> None:
+    async with serve() as service:
+        task, path = await service.begin()
+        named = "/v1/tasks/order-1/callbacks/receipt"
+        body = {"value": {"id": "r-1"}}
+        for scope, status in ("read", 403), ("submit", 403), ("operate", 200):
+            headers = {"Authorization": f"Bearer {TOKENS[scope]}"}
+            unfit = await service.http.post(named, json={"value": 7}, headers=headers)
+            answer = await service.http.post(named, json=body, headers=headers)
+            assert (unfit.status_code, answer.status_code) == (422 if status == 200 else 403, status), answer.text
+        assert await task.result() == "r-1"
+        again = await service.http.post(path, json={"id": "r-1"})
+        assert again.json() == {"created": False}
+        await service.refused(path, 409, "callback-answered", "answered")
+        for name, code in ("/v1/tasks/none/callbacks/receipt", "task-unknown"), (f"{named}s", "invalid-request"):
+            refused = await service.http.post(name, json=body, headers=headers)
+            assert refused.json()["code"] == code
 
 
 async def test_the_same_key_is_the_same_delivery_whatever_its_body() -> None:

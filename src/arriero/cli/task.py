@@ -33,6 +33,7 @@ from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
 from ..text.escaping import shell_argument
 from ..text.format import format_count, format_duration, format_labelled_location
+from .callbacks import complete_callback
 from .history import print_record
 from .near_misses import NearMissGroup
 from .operation_commands import format_options, gather_options
@@ -483,5 +484,6 @@ task.add_command(list_tasks)
 task.add_command(send_signal)
 task.add_command(send_request)
 task.add_command(list_signals)
+task.add_command(complete_callback)
 for verb in VERB_COMMANDS:
     task.add_command(verb)

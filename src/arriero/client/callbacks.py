@@ -1,6 +1,8 @@
 """Completes callbacks: who has the token of one sends the value that a task waits for. The same for all interfaces."""
 
 import hashlib
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -10,8 +12,8 @@ from ..core.apps import is_another_app
 from ..core.capabilities import CallbackToken, read_callback
 from ..core.task_run import TaskRun
 from ..declare.signals import check_value
-from ..errors import CallbackRefused
-from ..model import Loaded, StepRow, StepState, TaskState
+from ..errors import CallbackRefused, InvalidInput
+from ..model import Loaded, StepRow, StepState, TaskRow, TaskState
 from ..model.answers import Refusal, SignalKept
 from ..model.commands import SendSignal
 from ..model.signals import label_callback
@@ -19,6 +21,7 @@ from ..store.contract import CALLBACK_SECRET
 from ..store.state_store import StateStore
 from .session import Session
 from .signals import build_send
+from .task_verbs import load_task_to_act
 
 REPLAYED_MAX = 1_000  # steps of a task whose code is run to check a value; of a longer one its Scheduler says what fits
 
@@ -44,23 +47,45 @@ async def read_token(store: StateStore, text: str) -> CallbackToken:
 
 
 async def complete(session: Session, token: CallbackToken, value: str, key: str | None) -> bool:
+    """Complete a callback by its token; see ``_complete``. ``key``: see there."""
+    return await _complete(session, partial(_find_wait, session.store, token), value, key, "")
+
+
+async def complete_named(session: Session, task_id: str, name: str, value: str, by: str) -> bool:
+    """Complete a callback of a task by its name, in place of the service that has its URL; see ``_complete``.
+
+    Args:
+        name: ``receipt``; of several that wait, ``receipt#2``.
+    Raises: UnknownTask; InvalidInput - the task has no such callback, or several.
+    """
+    return await _complete(session, partial(_find_named, session, task_id, name), value, None, by)
+
+
+Found = tuple[Loaded, StepRow]  # the task and the row of the wait
+
+
+async def _complete(
+    session: Session, find: Callable[[], Awaitable[Found]], value: str, key: str | None, by: str
+) -> bool:
     """Complete a callback. The value is kept, durably, when this returns.
 
     Args:
+        find: the wait, as it stands.
         value: JSON text that was checked to be one value.
         key: under which the sender sends the same again; None: the same value is the same delivery.
+        by: who sends it, for the history; empty: a program.
     Returns: False - it was completed before, by this value or under this key.
     Raises: CallbackRefused; InvalidInput - the value is too large; StoreError - send the same again.
     """
     check_value(value, "the callback")
-    loaded, wait = await _find_wait(session.store, token)
+    loaded, wait = await find()
     if wait.state is StepState.PENDING and (unfit := _find_unfit(session, loaded, wait, value)):
         raise _refuse_unfit(unfit)
-    command = _build_command(session, token, wait, value, key)
+    command = _build_command(session, loaded.task, wait, value, key, by)
     answer = await session.send(command)
     if isinstance(answer, SignalKept) and answer.created:
         return True
-    loaded, wait = await _find_wait(session.store, token)
+    loaded, wait = await find()
     values = [signal.value for signal in loaded.signals if signal.name == command.name]
     values += [] if wait.result is None else [wait.result]  # there is one at most
     is_same = isinstance(answer, SignalKept) or (isinstance(answer, Refusal) and answer.verdict == "another_value")
@@ -73,7 +98,7 @@ async def complete(session: Session, token: CallbackToken, value: str, key: str 
     raise CallbackRefused(f"the callback is refused: {answer.detail}", because=because)
 
 
-async def _find_wait(store: StateStore, token: CallbackToken) -> tuple[Loaded, StepRow]:
+async def _find_wait(store: StateStore, token: CallbackToken) -> Found:
     loaded = await store.load(token.task_no)
     if loaded is None or loaded.task.submitted_at != token.submitted_at:
         raise _refuse("purged")
@@ -83,6 +108,20 @@ async def _find_wait(store: StateStore, token: CallbackToken) -> tuple[Loaded, S
     if wait is None:
         raise _refuse("not_waiting")
     return loaded, wait
+
+
+async def _find_named(session: Session, task_id: str, name: str) -> Found:
+    """Find a callback of a task by its name. Of those of one name, the one that waits is meant."""
+    loaded = await load_task_to_act(session, task_id)
+    waits = {label_callback(step): step for step in loaded.life if label_callback(step)}
+    named = [label for label in waits if name in (label, label.rpartition("#")[0])]
+    pending = [label for label in named if waits[label].state is StepState.PENDING]
+    meant = pending if len(named) > 1 and pending else named
+    if len(meant) > 1:
+        raise InvalidInput(f"task {task_id!r} has several callbacks {name!r}: name one of {', '.join(meant)}")
+    if not meant:
+        raise InvalidInput(f"task {task_id!r} has no callback {name!r}; it has: {', '.join(waits) or 'none'}")
+    return loaded, waits[meant[0]]
 
 
 def _refuse_unfit(why: str) -> CallbackRefused:
@@ -102,12 +141,12 @@ def _find_unfit(session: Session, loaded: Loaded, wait: StepRow, value: str) -> 
         run.close()
 
 
-def _build_command(session: Session, token: CallbackToken, wait: StepRow, value: str, key: str | None) -> SendSignal:
+def _build_command(session: Session, task: TaskRow, wait: StepRow, value: str, key: str | None, by: str) -> SendSignal:
     """Build the command. Its id says which delivery it is, to which wait of which life."""
     delivery = _digest(value) if key is None else f"key {key}"
-    about = f"{token.life} {token.label}\n{delivery}"
+    about = f"{task.past_count} {label_callback(wait)}\n{delivery}"
     signal_id = f"callback-{hashlib.sha256(about.encode()).hexdigest()[:40]}"
-    command = build_send(session, token.task_no, wait.name, value, signal_id, "", wait=wait)
+    command = build_send(session, task.task_no, wait.name, value, signal_id, by, wait=wait)
     return replace(command, app="")  # who has the token has the right, at the server of any App
 
 

@@ -175,6 +175,7 @@ class SyncTask(_Mirror, Generic[R_co]):
     send = _build_sending_method(Task.send)
     change_tags = _build_waiting_method(Task.change_tags)
     request = _build_waiting_method(Task.request)
+    complete_callback = _build_waiting_method(Task.complete_callback)
 
 
 class SyncTasks(_Mirror):

@@ -12,6 +12,7 @@ from ..model import TaskState, Verb
 from ..model.failures import choose_public_text, read_task_failure
 from ..model.policies import Duration, check_seconds
 from ..model.tags import check_tag_change, encode_changes
+from ..payloads import codec
 from ..runtime.code import Code
 from ..store.contract import Ended
 from ..text.format import format_location
@@ -130,6 +131,22 @@ class Task(Generic[R_co]):
         number = await self._find_number()
         command = build_send(self._session, number, sent.signal.wait_name, sent.value, signal_id, by)
         return await send(self._session, self.id, command)
+
+    async def complete_callback(self, name: str, value: Any, *, by: str = "") -> bool:
+        """Complete a callback for which the task waits, in place of the service that has its URL.
+
+        Args:
+            name: of the callback: ``receipt``; of several that wait, ``receipt#2``.
+            value: of the type that the workflow waits for, or its plain JSON form.
+            by: who sends it, for the history; empty: a program.
+        Returns: False if it was completed by the same value before.
+        Raises: CallbackRefused - as ``App.complete_callback``; InvalidInput - the task has no such callback, or several of the
+            name; UnknownTask; StoreError - send the same again.
+        """
+        from .callbacks import complete_named
+
+        text = codec.encode_untyped(value, f"the value of callback {name}")
+        return await complete_named(self._session, self.id, name, text, by)
 
     async def changes(self) -> AsyncIterator[TaskView[R_co]]:
         """Follow the task: a view now, and one after each change that is seen. The last one is its end.

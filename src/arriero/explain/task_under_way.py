@@ -302,7 +302,7 @@ class TaskUnderWay(TaskSituation):
     def _describe_wait(self, step: StepRow) -> Reason:
         until = step.not_before
         command = format_send_command(self.task.task_id, step)
-        how = f"; `{command}` sends it" if command else _describe_callback(step, self.life)
+        how = f"{_describe_callback(step, self.life)}; `{command}` sends it" if command else ""
         if until is not None and until <= self.now:
             says = f"the time of {format_step(step)} is over since {self._at(until)}; what was sent before still counts"
             return Reason("wait_due", says, step.label, since=until)

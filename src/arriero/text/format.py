@@ -180,7 +180,9 @@ def format_awaited(wait: StepRow) -> str:
 def format_send_command(task_id: str, wait: StepRow) -> str:
     """Format the command that sends what a wait is for; empty: no command of the terminal does."""
     kind, name = split_wait_name(wait.name) or ("", "")
-    verb = {"signal": "send", "request": "request"}.get(kind)
+    verb = {"signal": "send", "request": "request", "callback": "complete-callback"}.get(kind)
+    if kind == "callback" and wait.key != "#1":
+        name = f"{name}{wait.key}"
     return f"arriero task {verb} {shell_argument(task_id)} {shell_argument(name)} JSON" if verb else ""
 
 

@@ -1,20 +1,23 @@
 """Callbacks: a service sends the value that a task waits for. The token in the path is all that it needs."""
 
+from collections.abc import Awaitable
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import Header, Path
+from pydantic import AfterValidator
 
-from ...client.callbacks import complete
+from ...client.callbacks import complete, complete_named
 from ...errors import CallbackRefused
 from ...model.signals import VALUE_BYTES_MAX
-from ...operations.problems import CALLBACK_CLOSED, declare_problem
+from ...operations.problems import CALLBACK_CLOSED, TASK_UNKNOWN, UNREADABLE, declare_problem
 from ...payloads.codec import check_id
 from ..authentication import CALLBACK_UNKNOWN, get_callback_token
 from ..calls import Call
+from ..parameters import TaskId, read_id
 from ..problems import Problem
 from ..routing import RouteGroup
-from ..scopes import Needs
+from ..scopes import Needs, Scope
 
 callbacks = RouteGroup("callbacks")
 
@@ -48,6 +51,12 @@ DeliveryKey = Annotated[
     ),
 ]
 
+CallbackName = Annotated[
+    str,
+    Path(description="The callback's name, percent-encoded; of several that wait, NAME%232."),
+    AfterValidator(read_id),
+]
+
 
 class CallbackAnswer(msgspec.Struct, frozen=True):
     """The value is kept. ``created``: False: it was, before."""
@@ -70,10 +79,37 @@ async def complete_callback(
     call: Call, token: Annotated[str, Path(description="Of the callback's URL.")], idempotency_key: DeliveryKey = None
 ) -> CallbackAnswer:
     key = None if idempotency_key is None else check_id(idempotency_key, "the header Idempotency-Key")
+    return await _answer(complete(call.session, get_callback_token(call.request), call.body.decode(), key))
+
+
+async def _answer(completing: Awaitable[bool]) -> CallbackAnswer:
     try:
-        created = await complete(call.session, get_callback_token(call.request), call.body.decode(), key)
+        return CallbackAnswer(await completing)
     except CallbackRefused as error:
         kind = _PROBLEMS.get(error.because, CALLBACK_CLOSED)
         headers = {"Retry-After": str(RETRY_SECONDS)} if kind is BUSY else {}
         raise Problem(kind, str(error), headers=headers, because=error.because) from error
-    return CallbackAnswer(created)
+
+
+class CallbackRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The value of a callback. Who completes it is the token's name; the body cannot say it."""
+
+    value: msgspec.Raw
+
+
+@callbacks.operation(
+    "POST",
+    "/v1/tasks/{task_id}/callbacks/{name}",
+    Needs(Scope.OPERATE),
+    is_narrowed=True,
+    summary="Complete a callback of a task by its name, in place of the service that has its URL.",
+    body=CallbackRequest,
+    problems=(TASK_UNKNOWN, ANSWERED, UNFIT, CALLBACK_CLOSED, BUSY, UNREADABLE),
+    examples={"a receipt": {"value": {"id": "r-1001", "amount": 5000}}},
+    answer_example={"created": True},
+)
+async def complete_callback_of_task(call: Call, task_id: TaskId, name: CallbackName) -> CallbackAnswer:
+    value = bytes(call.read(CallbackRequest).value).decode()
+    return await _answer(
+        complete_named(call.session, check_id(task_id, "task_id"), check_id(name, "name"), value, call.caller.name)
+    )
