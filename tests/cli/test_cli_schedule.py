@@ -149,9 +149,15 @@ def test_a_schedule_is_added_and_tells_when_it_runs_first(press: Call, monkeypat
     assert "exists with another declaration; remove it first" in refused(again, 3)
     taken = press("schedule", "add", "press:app", "nightly", "report", "--every", "2h", *WHY)
     assert "is declared by the code of App 'press': change it there" in refused(taken, 3)
-    once = ("--at", "2999-01-01T00:00Z", "--json")
+    once = ("--at", "2999-01-01T00:00Z", "--tag", "tenant=acme", "--tag", "region=eu", "--json")
     (outcome,) = json_lines(press("schedule", "add", "press:app", "once", "report", *once, *WHY).stdout)
     assert (outcome["verb"], outcome["schedule"]["at"]) == ("add", "2999-01-01T00:00:00Z")
+    assert outcome["schedule"]["tags"] == {"region": "eu", "tenant": "acme"}
+    shown = plain(press("schedule", "show", "once"))
+    assert "tags: region=eu tenant=acme" in shown
+    assert "overlap skip, tagged region=eu tenant=acme" in shown
+    wrong = press("schedule", "add", "press:app", "other", "report", "--every", "2h", "--tag", "acme", *WHY)
+    assert "'acme' is not a tag; write NAME=VALUE" in wrong.output
 
 
 WRONG = [

@@ -64,6 +64,22 @@ async def test_a_step_may_be_scheduled_with_its_arguments() -> None:
         assert (view.state, view.next_runs) == ("ended", ())
 
 
+async def test_the_runs_of_a_schedule_have_its_tags_also_those_of_now_and_of_a_backfill() -> None:
+    app = shop()
+    app.schedule("hourly", report(), every=3_600, tags={"tenant": "acme", "region": "eu"})
+    async with testing.running(app) as world:
+        await world.clock.advance(timedelta(hours=2))
+        asked = await world.app.schedules.run_now("hourly", **WHY)
+        view = await world.app.schedules.show("hourly")
+        assert view.tags == (await world.app.task(asked.task_id).view()).tags == {"region": "eu", "tenant": "acme"}
+        assert await world.app.tasks(tags={"tenant": "acme"}).count() == 3
+        await world.app.schedules.add("own", report(), every=60, tags={"tenant": "globex"}, **WHY)
+        await world.clock.advance(61)
+        assert await world.app.tasks(tags={"tenant": "globex"}).count() == 1
+        with pytest.raises(InvalidInput, match="exists with another declaration; remove it first"):
+            await world.app.schedules.add("own", report(), every=60, tags={"tenant": "acme"}, **WHY)
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "give one of them, not nothing"),
     ({"cron": "61 * * * *"}, "Bad minute"),
@@ -73,6 +89,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cron": "0 3 * * *", "every": 60}, "not cron and every"),
     ({"every": 60, "timezone": MADRID}, "timezone is given without cron"),
     ({"every": 0}, "every is 0 s; it must be at least 1 second"),
+    ({"every": 60, "tags": ["acme"]}, "tags is ['acme']; it must map names to texts"),
+    ({"every": 60, "tags": {"": "acme"}}, "is not the name of a tag"),
+    ({"every": 60, "tags": {"tenant": "x" * 257}}, "a value of 257 characters"),
+    ({"every": 60, "tags": {"tenant": "\n"}}, "control characters are refused"),
+    ({"every": 60, "tags": {f"t{n}": "x" for n in range(21)}}, "21 tags; a task has at most 20"),
     ({"every": timedelta(milliseconds=500)}, "every is 0.5 s"),
     ({"every": -5}, "every is -5 seconds"),
     ({"every": float("nan")}, "every is nan seconds"),

@@ -152,9 +152,12 @@ async def test_who_may_operate_but_not_submit_submits_nothing_by_a_schedule() ->
 
 async def test_a_schedule_is_added_paused_resumed_run_and_removed() -> None:
     async with open_shop() as world:
-        body = {**WHY, **LAMP, "name": "nightly", "cron": "0 3 * * *"}
+        body = {**WHY, **LAMP, "name": "nightly", "cron": "0 3 * * *", "tags": {"tenant": "acme"}}
         added = await _ask(world, "POST", "/v1/schedules", body)
-        assert added["schedule"]["declared_by"] == "caller-admin"
+        assert (added["schedule"]["declared_by"], added["schedule"]["tags"]) == ("caller-admin", {"tenant": "acme"})
+        crowded = {f"tag{n}": "x" for n in range(21)}
+        many = await _ask(world, "POST", "/v1/schedules", {**body, "name": "many", "tags": crowded}, 422)
+        assert "21 tags; a task has at most 20" in many["detail"]
         assert added["schedule"]["next_runs"]
         other = await _ask(world, "POST", "/v1/schedules", {**body, "cron": "0 4 * * *"}, 422)
         assert "exists with another declaration" in other["detail"]
@@ -165,6 +168,8 @@ async def test_a_schedule_is_added_paused_resumed_run_and_removed() -> None:
         assert (await _ask(world, "POST", "/v1/schedules/nightly:resume", WHY))["schedule"]["state"] == "active"
         (run,) = (await _ask(world, "POST", "/v1/schedules/nightly:run-now", WHY))["runs"]
         assert run["outcome"] == "submitted"
+        tagged = (await _ask(world, "GET", "/v1/tasks?tag=tenant=acme"))["tasks"]
+        assert [task["id"] for task in tagged] == [run["task_id"]]
         past = {**WHY, "start": "2026-01-01T00:00:00Z", "end": "2026-01-03T00:00:00Z", "dry_run": True}
         planned = (await _ask(world, "POST", "/v1/schedules/nightly:backfill", past))["runs"]
         assert [one["outcome"] for one in planned] == ["planned"] * 2

@@ -32,6 +32,7 @@ from arriero.model.schedules import (
     Timing,
     read_declaration,
 )
+from arriero.store.task_filter import TaskFilter
 
 HOURLY = Timing(every=3_600 * MICROSECONDS)
 
@@ -136,6 +137,24 @@ async def test_a_run_is_submitted_with_the_decision_about_it(world: World) -> No
     assert (await world.store.load_due_schedules(10)).found == ()
     (task,) = await world.store.list_tasks()
     assert (task.app, task.workflow, task.state) == ("shop", "fulfil", TaskState.PENDING)
+
+
+async def test_the_runs_of_a_schedule_have_its_tags_and_are_found_by_them(world: World) -> None:
+    term = await world.lead(await world.process())
+    row = await declared(world, tags={"region": "eu", "tenant": "acme"})
+    world.clock.move(3_600)
+    row = await fired(world, row, term)
+    await declared(world, tags={"tenant": "globex"})
+    world.clock.move(3_600)
+    (row,) = await world.store.list_schedules()
+    assert (row.runs, read_declaration(row).tags) == (1, {"tenant": "globex"})
+    await fired(world, row, term)
+
+    async def find(**tags: str) -> list[str | None]:
+        return [task.tags for task in await world.store.list_tasks(TaskFilter(tags=tags))]
+
+    assert await find(region="eu") == await find(tenant="acme") == ['{"region":"eu","tenant":"acme"}']
+    assert await find(tenant="globex") == ['{"tenant":"globex"}']
 
 
 async def test_two_leaders_that_decide_the_same_submit_one_run(world: World) -> None:

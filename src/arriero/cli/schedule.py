@@ -18,6 +18,7 @@ from ..explain.schedules import find_remedy, format_catch_up, name_in_command
 from ..model import HistoryRow
 from ..model.instants import as_datetime
 from ..model.schedules import OVERLAPS, Overlap, ScheduleRow
+from ..model.tags import format_tags
 from ..operations import schedules
 from ..operations.declaration import Done
 from ..text.format import format_count, format_timing
@@ -109,6 +110,7 @@ def _print_schedule(row: ScheduleRow, shown: ShownSchedule, now: datetime) -> No
         "submits": f"{view.workflow} {truncate(declared.arguments)}",
         "due": format_timing(timing.cron, timing.timezone, timing.every, timing.at),
         "declared": "in code" if view.declared_in_code else f"by {view.declared_by}",
+        "tags": format_tags(view.tags),
         "state": view.state if view.paused_at is None else f"{view.state} {_format_pause(view)}",
         "problem": view.problem,
         "undeclared": "" if view.undeclared_since is None else _format_undeclared(view),

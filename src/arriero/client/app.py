@@ -3,7 +3,7 @@
 import inspect
 import sys
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from types import FrameType
@@ -206,6 +206,7 @@ class App(Client):
         catch_up: Duration | None = None,
         jitter: Duration = 0,
         priority: int = 5,
+        tags: Mapping[str, str] | None = None,
     ) -> None:
         """Declare that a call is submitted again and again, or once at an instant. A process that runs the App keeps it.
 
@@ -223,7 +224,7 @@ class App(Client):
             catch_up: seconds or timedelta; runs that nobody submitted in time are run late if at most this old. None: only the last
                 one is, however old; 0: none.
             jitter: seconds or timedelta that a run may be late on purpose, the same for the same instant.
-            priority: of its tasks, as for ``submit``.
+            priority, tags: of its tasks, as for ``submit``. Others hold from the next run on.
         Raises: DefinitionError - an argument that cannot work, a name that is taken, or the App is open.
         """
         self._refuse_when_open(f"schedule {name}")
@@ -241,6 +242,7 @@ class App(Client):
             catch_up=catch_up,
             jitter=jitter,
             priority=priority,
+            tags=tags,
         )
         try:
             checked, declaration = check_declaration(self.session, name, call, options)

@@ -5,7 +5,7 @@ only what differs, marks what it does not declare any longer, and reports argume
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -34,6 +34,7 @@ from ..model.schedules import (
     encode_declaration,
     read_declaration,
 )
+from ..model.tags import check_tags
 from ..payloads import codec
 from ..runtime.code import Code, read_one_step
 from ..store.readable import faults_of
@@ -63,6 +64,7 @@ class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
     catch_up: Duration | None = None
     jitter: Duration = 0
     priority: int = 5
+    tags: Mapping[str, str] | None = None
 
 
 def check_schedule_name(name: object, app: str) -> str:
@@ -97,6 +99,7 @@ def build_declaration(
         priority=priority,
         source=source,
         by=by,
+        tags={} if options.tags is None else check_tags(options.tags),
     )
 
 

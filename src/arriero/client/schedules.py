@@ -1,6 +1,6 @@
 """Schedules as operators see them: when they are due next, what is wrong, and the verbs on one of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -58,6 +58,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
         last_run, last_task: instant and task of the run that was submitted last.
         runs, passed_over: how many instants were run, and how many were not.
         problem: why it submits nothing although it is due; empty: there is no problem.
+        tags: of its runs.
         undeclared_since: code declared it, but the newest process of its App does not any longer.
     """
 
@@ -87,6 +88,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     paused_at: datetime | None
     paused_by: str
     pause_reason: str
+    tags: dict[str, str] = {}
 
 
 class AskedRun(msgspec.Struct, frozen=True):
@@ -124,6 +126,7 @@ def build_schedule_view(row: ScheduleRow, count: int = NEXT_SHOWN) -> ScheduleVi
         last_run=to_datetime(row.last_at),
         problem=row.problem or (f"its row cannot be read: {format_faults(faults)}" if faults else ""),
         undeclared_since=to_datetime(row.undeclared_at),
+        tags=declared.tags,
     )
 
 
@@ -169,12 +172,13 @@ class Schedules:
         catch_up: Duration | None = None,
         jitter: Duration = 0,
         priority: int = 5,
+        tags: Mapping[str, str] | None = None,
     ) -> ScheduleView:
         """Add a schedule that no code declares. The same again changes nothing.
 
         Args:
             by, reason: who asks, and why; kept in the store's history.
-            call, cron, timezone, every, at, overlap, catch_up, jitter, priority: as for ``App.schedule``.
+            call, cron, timezone, every, at, overlap, catch_up, jitter, priority, tags: as for ``App.schedule``.
         Raises: InvalidInput - it cannot be so, ``at`` has passed, or there is another one of the name; StoreError.
         """
         who, why = check_signature(by, reason)
@@ -187,6 +191,7 @@ class Schedules:
             catch_up=catch_up,
             jitter=jitter,
             priority=priority,
+            tags=tags,
         )
         checked, declaration = check_declaration(self._session, name, call, options, source=OF_PERSON, by=who)
         due = declaration.timing.at

@@ -194,6 +194,7 @@ def _build_declared(row: ScheduleRow, declared: ScheduleDeclaration, reason: str
         catch_up=declared.catch_up,
         by=declared.by,
         reason=reason,
+        tags=declared.tags,
     )
 
 

@@ -23,6 +23,7 @@ from ..model.schedules import (
     encode_declaration,
     read_declaration,
 )
+from ..model.tags import encode_tags
 from .placement import SCHEDULE_ACTOR, SCHEDULE_KEY
 from .schedule_instants import (
     compute_jitter,
@@ -207,6 +208,7 @@ def build_run(row: ScheduleRow, instant: Instant, policy: str, seed: int) -> Sub
         seed=seed,
         convoy=convoy,
         app=row.app,
+        tags=encode_tags(declared.tags),
     )
 
 

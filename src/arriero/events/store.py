@@ -1,8 +1,9 @@
 """Events of the store's own history: processes, leases, ledgers, Apps, and what was removed."""
 
-from msgspec import Raw
+from msgspec import Raw, field
 
 from ..model import Instant
+from ..model.tags import format_tags
 from ..text.format import format_count, format_instant, format_timing
 from .base import HistoryEvent, HistoryNames
 
@@ -20,6 +21,7 @@ class ScheduleDeclared(_OfSchedule, frozen=True, kw_only=True, tag="schedule.dec
 
     ``cron``, ``timezone``, ``every`` (microseconds, counted from ``anchor``) and ``at``: when it is due. ``catch_up``:
     microseconds; None: only the last missed run is run late. ``by``, ``reason``: of an operator; empty: code declares it.
+    ``tags``: of its runs.
     """
 
     workflow: str
@@ -33,12 +35,14 @@ class ScheduleDeclared(_OfSchedule, frozen=True, kw_only=True, tag="schedule.dec
     catch_up: int | None = None
     by: str = ""
     reason: str = ""
+    tags: dict[str, str] = field(default_factory=dict)
 
     def describe(self, names: HistoryNames) -> str:
         timing = format_timing(self.cron, self.timezone, self.every, self.at)
         who = f"{self.by} added it" if self.by else "code declared it"
         why = f' ("{self.reason}")' if self.reason else ""
-        return f"{who}: {self.workflow}, {timing}, overlap {self.overlap}{why}"
+        tags = f", tagged {format_tags(self.tags)}" if self.tags else ""
+        return f"{who}: {self.workflow}, {timing}, overlap {self.overlap}{tags}{why}"
 
 
 class ScheduleDecided(_OfSchedule, frozen=True, kw_only=True, tag="schedule.decided"):

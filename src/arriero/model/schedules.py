@@ -81,6 +81,7 @@ class ScheduleDeclaration(msgspec.Struct, frozen=True, omit_defaults=True, kw_on
         catch_up: microseconds that missed runs are run late for; None: only the last one is, however old.
         jitter: microseconds that a run may be late on purpose.
         source: OF_CODE or OF_PERSON; ``by``: that person.
+        tags: of each run, in the order of their names.
     """
 
     workflow: str
@@ -93,6 +94,7 @@ class ScheduleDeclaration(msgspec.Struct, frozen=True, omit_defaults=True, kw_on
     priority: int = 5
     source: str = OF_CODE
     by: str = ""
+    tags: dict[str, str] = {}
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

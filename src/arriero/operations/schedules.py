@@ -12,6 +12,7 @@ from ..client.session import Session
 from ..client.task_shapes import Payloads
 from ..errors import UnknownName, VerbRefused
 from ..model.schedules import join_overlaps
+from ..model.tags import TAGS_SCHEMA
 from ..model.tokens import Scope
 from .declaration import Act, Done, OperationDeclaration, ReasonRequest, Subject, say, say_app_name
 
@@ -52,6 +53,14 @@ class ScheduleRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_f
     )
     jitter: Annotated[float, say("Maximum random delay added to each run.")] = 0.0
     priority: Annotated[int, say("Priority of its tasks, 0 to 9. 9 comes first.")] = 5
+    tags: Annotated[
+        dict[str, Any] | None,
+        msgspec.Meta(
+            description="A tag of its tasks, by which operators find them. May be given several times.",
+            extra={"option": "--tag", "metavar": "NAME=VALUE"},
+            extra_json_schema=TAGS_SCHEMA,
+        ),
+    ] = None
 
 
 class ScheduleVerbRequest(ReasonRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
