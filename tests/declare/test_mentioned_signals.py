@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from arriero import DefinitionError, Signal, workflow
+from arriero import DefinitionError, Request, Signal, workflow
 from arriero.declare.signals import find_mentioned_signals
 
 approved = Signal("approved", bool)
 paid = Signal("paid", int)
 shipped = Signal("shipped", int)
 unused = Signal("unused", int)
+change_address = Request("change_address", str, int)
 channels = types.ModuleType("channels")
 channels.paid = paid  # type: ignore[attr-defined]
 SEVERAL = {"a": approved, "b": [paid]}
@@ -90,6 +91,20 @@ async def test_functions_that_mention_each_other_are_looked_through_once() -> No
         await first()
 
     assert find(first) == ["approved"]
+
+
+async def test_requests_are_found_beside_signals_and_code_that_makes_them_may_receive_any() -> None:
+    async def code() -> None:
+        await approved.wait()
+        await change_address.receive()
+
+    async def makes(name: str) -> None:
+        await Request(name, str, int).receive()
+
+    found = find_mentioned_signals(code)
+    assert (found.list_names(), found.list_names("request"), found.are_all) == (["approved"], ["change_address"], True)
+    assert not find_mentioned_signals(makes).are_all
+    assert workflow(signals=[change_address])(makes).signals.list_names("request") == ["change_address"]
 
 
 async def test_code_that_makes_signals_or_imports_what_is_not_loaded_may_wait_for_any() -> None:

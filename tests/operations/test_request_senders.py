@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from server_world import TOKENS, ServerWorld, open_server
 from signal_shop import change_address, deliver, open_app, plant
 
-from arriero import App
+from arriero import App, RequestRefused
 from arriero.cli.main import commands
 from arriero.model.signals import VALUE_BYTES_MAX
 
@@ -205,3 +205,13 @@ async def test_operators_read_the_command_that_sends_a_request(url: str, shop: A
     await task.request(change_address("Main Street 1"), timeout=60)
     explained = " ".join((await call(url, "task", "explain", "delivers")).stdout.split())
     assert "`arriero task request delivers change_address JSON` sends it" in explained
+
+
+def test_code_without_an_event_loop_asks_and_gets_the_same_reply(url: str) -> None:
+    shop = open_app(url)
+    with shop.sync.running():
+        task = shop.sync.submit(deliver(), task_id="delivers")
+        for _ in range(2):
+            assert task.request(change_address("Main Street 1"), timeout=60, request_id="r1") == 1
+        with pytest.raises(RequestRefused, match="an address has at least one letter"):
+            task.request(change_address(""), timeout=60)

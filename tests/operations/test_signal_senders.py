@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,3 +141,27 @@ async def test_without_the_code_of_a_task_an_operator_may_send_anything_that_is_
     assert "is kept as number 1, id s1" in sent.stdout
     again = await call(url, "task", "send", "elsewhere", "approved", '{"any":1}', "--signal-id", "s1", "--by", "ana")
     assert "(it was sent before)" in again.stdout
+
+
+async def test_a_signal_whose_row_is_damaged_is_named_by_each_interface_and_hides_no_other(url: str) -> None:
+    await plant(url)
+    shop = open_app(url)
+    async with open_server(shop) as world:
+        for number in (1, 2):
+            await shop.task("waits").send(approved(Approval("ana")), signal_id=f"s{number}")
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+            connection.execute("UPDATE arriero_signal SET value = '{' WHERE signal_id = 's1'")
+        named = "column value of table signal (row "
+        listed = (await world.http.get("/v1/tasks/waits/signals")).json()["signals"]
+        assert [one["state"] for one in listed] == ["unreadable", "waiting"]
+        assert named in listed[0]["why"]
+        assert "value" not in listed[0]
+        lines = (await call(url, "task", "signals", "waits", "--json")).stdout.splitlines()
+        assert [json.loads(line)["state"] for line in lines] == ["unreadable", "waiting"]
+        for command in ("signals", "show", "explain"):
+            shown = await call(url, "task", command, "waits")
+            assert shown.exit_code == 0, shown.output
+            assert named in " ".join(shown.stdout.split()), shown.stdout
+        refused = await by_command(url, "waits", "approved", RIGHT, "s3")
+        assert (refused.code, refused.exit_code) == ("unreadable-row", 3)
+        assert (await by_http(world, "waits", "approved", RIGHT, "s3")).code == "unreadable-row"
