@@ -222,7 +222,8 @@ class CallbackRefused(InvalidInput):
 
     Args:
         because: ``unknown``: the token was not made by this store; ``unfit``: the value does not fit, and the callback stays open;
-            ``answered``, ``late``, ``ended``, ``undone``, ``past_life``, ``not_waiting``, ``purged``, ``inbox_full`` or ``too_many``.
+            ``answered``, ``late``, ``ended``, ``undone``, ``past_life``, ``not_waiting``, ``purged``, ``inbox_full``,
+            ``too_many``, or ``unreadable``: a row of the task is damaged.
     """
 
     def __init__(self, message: str, *, because: str) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from server_world import TOKENS, FixedTokens
 
@@ -222,6 +223,20 @@ async def test_a_callback_of_a_task_that_is_over_is_gone() -> None:
         await service.world.clock.advance(timedelta(days=30))
         await store.purge(Purge(states=tuple(TaskState), ended_before=store.now()), actor="t", limit=9)
         await service.refused(now, 410, "callback-closed", "purged")
+
+
+async def test_a_callback_of_a_task_that_cannot_be_read_is_to_be_sent_again() -> None:
+    async with serve() as service:
+        task, path = await service.begin()
+        rows: Any = service.world.app.session.store.steps[1]  # type: ignore[attr-defined]  # of the memory store
+        whole = dict(rows)
+        for number, row in whole.items():
+            rows[number] = msgspec.structs.replace(row, fence="?")
+        detail = await service.refused(path, 503, "callback-busy", "unreadable")
+        assert detail == "the callback is refused: a row of its task cannot be read just now"
+        rows.update(whole)
+        assert (await service.http.post(path, json={"id": "r-1"})).json() == {"created": True}
+        assert await task.result() == "r-1"
 
 
 async def test_a_late_callback_is_gone() -> None:

@@ -222,17 +222,23 @@ async def test_a_signal_for_one_wait_is_refused_once_that_cannot_take_it(world: 
     assert task.task_no == 1
 
 
-async def test_a_held_task_keeps_what_is_for_one_wait_and_a_resubmission_opens_that_again(world: World) -> None:
+@pytest.mark.parametrize("is_resubmitted", [False, True], ids=["while it is held", "before its code asks again"])
+async def test_what_is_for_one_wait_of_a_held_task_is_kept_until_its_code_asks_again(
+    world: World, is_resubmitted: bool
+) -> None:
+    async def send_both() -> None:
+        assert (await send(world, name="callback:bank#1@1", wait=1)).created
+        await world.refused(sending(signal_id="again", name="callback:bank#1@1", wait=1), "answered")
+
     await world.opened(await world.held(), wait("callback:bank"))
     await world.advance(await world.task(1), ending=Hold(FAILED))
-    assert (await send(world, name="callback:bank#1@1", wait=1)).created
-    await world.refused(sending(signal_id="again", name="callback:bank#1@1", wait=1), "answered")
+    if not is_resubmitted:
+        await send_both()
     await world.written(
         Operate(actor="o", verb=Verb.RESUBMIT, task_no=1, incarnation=1, by="ana", reason="mended", store_id="s")
     )
-    await world.refused(
-        sending(signal_id="again", name="callback:bank#1@1", wait=1), "not_waiting"
-    )  # until its code asks
+    if is_resubmitted:
+        await send_both()
     (claimed,) = await world.claim()
     (row,) = claimed.steps
     reopened = msgspec.structs.replace(wait("callback:bank"), reopens=row.step_no)

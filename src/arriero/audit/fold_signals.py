@@ -43,11 +43,10 @@ def _send(task: TaskFold, event: SignalSent) -> None:
 
 
 def _judge_addressed(task: TaskFold, event: SignalSent) -> None:
-    """Judge a signal that is for one wait alone. Those of a held task are withdrawn, and may be opened again."""
+    """Judge a signal that is for one wait alone. Those that a hold has withdrawn may be opened again."""
     signal = SignalFold(event)
     wait = next((step for step in task.life if may_be_taken(signal, step)), None)
-    may_be = (StepState.PENDING, StepState.WITHDRAWN) if task.state is TaskState.HELD else (StepState.PENDING,)
-    if wait is None or wait.state not in may_be:
+    if wait is None or wait.state not in (StepState.PENDING, StepState.WITHDRAWN):
         task.convict("I81", f"signal {event.number} was kept for {event.name}, which does not wait")
     if any(known.name == event.name and known.taken_by != SET_ASIDE for known in task.signals.values()):
         task.convict("I81", f"signal {event.number} was kept for {event.name}, which has one")

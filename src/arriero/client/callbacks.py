@@ -12,7 +12,7 @@ from ..core.apps import is_another_app
 from ..core.capabilities import CallbackToken, read_callback
 from ..core.task_run import TaskRun
 from ..declare.signals import check_value
-from ..errors import CallbackRefused, InvalidInput
+from ..errors import CallbackRefused, InvalidInput, UnreadableRow
 from ..model import Loaded, StepRow, StepState, TaskRow, TaskState
 from ..model.answers import Refusal, SignalKept
 from ..model.commands import SendSignal
@@ -21,16 +21,17 @@ from ..store.contract import CALLBACK_SECRET
 from ..store.state_store import StateStore
 from .session import Session
 from .signals import build_send
-from .task_verbs import load_task_to_act
+from .task_verbs import load_task_to_act, require_readable
 
 REPLAYED_MAX = 1_000  # steps of a task whose code is run to check a value; of a longer one its Scheduler says what fits
 
-ClosedBecause = Literal["unknown", "purged", "past_life", "not_waiting"]
+ClosedBecause = Literal["unknown", "purged", "past_life", "not_waiting", "unreadable"]
 _CLOSED: dict[ClosedBecause, str] = {
     "unknown": "there is no such callback",
     "purged": "its task is not there any longer",
     "past_life": "its task was undone and began again, with callbacks of its own",
     "not_waiting": "its task does not wait for it",
+    "unreadable": "a row of its task cannot be read just now",
 }
 
 
@@ -100,7 +101,13 @@ async def _complete(
 
 async def _find_wait(store: StateStore, token: CallbackToken) -> Found:
     loaded = await store.load(token.task_no)
-    if loaded is None or loaded.task.submitted_at != token.submitted_at:
+    if loaded is None:
+        raise _refuse("purged")
+    try:
+        require_readable(loaded)
+    except UnreadableRow as error:  # its text is for operators
+        raise _refuse("unreadable") from error
+    if loaded.task.submitted_at != token.submitted_at:
         raise _refuse("purged")
     if loaded.task.past_count != token.life:
         raise _refuse("past_life")

@@ -127,12 +127,11 @@ def _refuse_by_wait(
 ) -> Refusal | None:
     """Refuse what is for one wait alone, if that cannot take it any longer.
 
-    The waits of a held task are withdrawn. A resubmission opens them again, with what is kept for them.
+    The waits of a held task are withdrawn. After a resubmission its code opens them again, and takes what is kept for them.
     """
     if wait is None or not is_wait(wait) or address_wait(wait) != command.name:
         return Refusal("not_waiting", "the task has not asked for it")
-    is_of_past_life = wait.ordinal <= task.past_count
-    if is_of_past_life or (wait.state is StepState.WITHDRAWN and task.state is not TaskState.HELD):
+    if wait.ordinal <= task.past_count:
         return Refusal("not_waiting", "the task does not wait for it any longer")
     if wait.state not in (StepState.PENDING, StepState.WITHDRAWN):
         is_late = wait.result is None

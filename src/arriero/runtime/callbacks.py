@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from ..core.capabilities import CallbackToken, seal_callback
 from ..declare.callbacks import CallbackAccess
 from ..declare.steps import Agent
-from ..errors import StoreError, Transient
+from ..errors import StoreError, Transient, UnreadableRow
 from ..model import StepRow
 from ..model.instants import as_datetime
 from ..model.signals import label_callback, names_callback
 from ..store.contract import CALLBACK_SECRET
+from ..store.readable import refuse_unreadable_task
 from .process_context import ProcessContext
 
 PATH = "/v1/callbacks/"
@@ -30,7 +31,8 @@ def warn_of_missing_url(context: ProcessContext, agents: Iterable[Agent]) -> Non
 async def build_accesses(context: ProcessContext, step: StepRow) -> dict[str, CallbackAccess]:
     """Build the accesses to the callbacks that the arguments of a step name, by the labels of their waits.
 
-    Raises: Transient - the store did not answer, or no URL is known under which services reach this API. Nothing was sent.
+    Raises: Transient - the store did not answer, a row of the task cannot be read, or no URL is known under which services reach
+        this API. Nothing was sent.
     """
     store, public_url = context.store, context.settings.public_url
     try:
@@ -40,6 +42,10 @@ async def build_accesses(context: ProcessContext, step: StepRow) -> dict[str, Ca
     accesses: dict[str, CallbackAccess] = {}
     if loaded is None:
         return accesses
+    try:
+        refuse_unreadable_task(loaded)
+    except UnreadableRow as error:
+        raise Transient(str(error), code="unreadable") from error
     task = loaded.task
     for wait in loaded.life:
         label = label_callback(wait)

@@ -36,10 +36,11 @@ UNFIT = declare_problem(
 BUSY = declare_problem(
     "callback-busy",
     503,
-    "The task has no room for the value now",
-    "Send the same again after `Retry-After` seconds: its task takes others first.",
+    "The task cannot take the value now",
+    "Send the same again after `Retry-After` seconds. `because` is `inbox_full` while the task takes others first, and `unreadable`"
+    " while a row of it cannot be read.",
 )
-_PROBLEMS = {"unknown": CALLBACK_UNKNOWN, "answered": ANSWERED, "unfit": UNFIT, "inbox_full": BUSY}
+_PROBLEMS = {"unknown": CALLBACK_UNKNOWN, "answered": ANSWERED, "unfit": UNFIT, "inbox_full": BUSY, "unreadable": BUSY}
 RETRY_SECONDS = 10
 
 DeliveryKey = Annotated[
