@@ -60,6 +60,7 @@ from .poison import Poison, draw_poison
 from .ports import SimulatedPorts
 from .programs import GATEWAYS, Programs, draw_programs
 from .publishing import PublishingStore, judge_published
+from .questions import Questions, draw_questions
 from .routes import Routes, draw_routes
 from .shop import AGENTS, DOUBTFUL, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile, tagged
 from .signals import Signals, draw_signals
@@ -113,7 +114,7 @@ def _add_roles(about: str, roles: frozenset[str]) -> str:
     return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(roles)))).decode()
 
 
-def _build_app(*parts: Routes | Programs | Poison | Signals | Callbacks | None) -> App:
+def _build_app(*parts: Routes | Programs | Poison | Signals | Callbacks | Questions | None) -> App:
     agents = [*AGENTS, *(agent for part in parts if part is not None for agent in part.agents)]
     added = [workflow for part in parts if part is not None for workflow in part.workflows]
     with warnings.catch_warnings():
@@ -169,11 +170,9 @@ class World:
             self.faults.add_outages(self._outage_random)
             self.faults.add_asking(asking_random)
         self.remote = self._build_remote(late_random, asking_random, may_publish=people and faults is None)
-        self.routes, self.poison, self.signals, self.callbacks = self._draw_parts(
-            seed, may_have=people and faults is None
-        )
+        self.routes, self.poison, self.waiting = self._draw_parts(seed, may_have=people and faults is None)
         self.programs = draw_programs(self, seed, may_have=people and faults is None)
-        self.app = _build_app(self.routes, self.programs, self.poison, self.signals, self.callbacks)
+        self.app = _build_app(self.routes, self.programs, self.poison, *self.waiting)
         self.election = self._build_election(random_module.Random(f"election-{seed}"), people and faults is None)
         self.people = People(self, people_random)
         self.purged_rows: list[HistoryRow] = []
@@ -209,12 +208,13 @@ class World:
 
     def _draw_parts(
         self, seed: int, *, may_have: bool
-    ) -> tuple[Routes | None, Poison | None, Signals | None, Callbacks | None]:
+    ) -> tuple[Routes | None, Poison | None, list[Signals | Callbacks | Questions]]:
+        """Draw the parts of the world of a seed; the last ones have tasks that wait for others."""
+        waiting = (draw(self, seed, may_have=may_have) for draw in (draw_signals, draw_callbacks, draw_questions))
         return (
             draw_routes(seed) if may_have else None,
             draw_poison(self, seed, may_have=may_have),
-            draw_signals(self, seed, may_have=may_have),
-            draw_callbacks(self, seed, may_have=may_have),
+            [part for part in waiting if part is not None],
         )
 
     def _draw_producers(self, *, has_keys: bool, may_have: bool) -> tuple[Timetables | None, Ledgers | None]:
@@ -546,10 +546,8 @@ class World:
             self.spawn(people.read(queue), 0)
         if self.poison is not None:
             clients += self.spawn(self.poison.submit(), 0)
-        if self.signals is not None:
-            clients += self.spawn(self.signals.live(), 0)
-        if self.callbacks is not None:
-            clients += self.spawn(self.callbacks.live(), 0)
+        for part in self.waiting:
+            clients += self.spawn(part.live(), 0)
         if self.keys is not None:
             clients += [task for produced in self.keys.producers() for task in self.spawn(produced, 0)]
             clients += self.spawn(self.keys.operate(FAULT_SECONDS), 0)
@@ -758,7 +756,7 @@ class World:
         """Whether a task's effects at the remote service are whole, or undone, as its state says."""
         loaded = self.store.load_as_is(task_no)
         task = loaded.task
-        found = [one for part in (self.signals, self.callbacks) if part is not None for one in part.judge(task)]
+        found = [one for part in self.waiting for one in part.judge(task)]
         if task.failure is not None and (failure := read_task_failure(task.failure)).kind in (
             "bug",
             "replay",

@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
     from .core.alerts import Alert
     from .declare.callbacks import Callback, callback
+    from .declare.questions import ask
     from .idempotency import idempotent
     from .leases import DistributedMutex, Leadership
 else:
@@ -107,6 +108,7 @@ else:
         "Leadership": "leases.mutex",
         "LedgerView": "client.ledger_handle",
         "callback": "declare.callbacks",
+        "ask": "declare.questions",
         "guarded": "client.guarded",
         "guarded_sync": "client.guarded",
         "SyncApp": "client.sync",
@@ -224,6 +226,7 @@ __all__ = [
     "WorkflowCall",
     "WorkflowDecorator",
     "WorkflowPaused",
+    "ask",
     "callback",
     "connect",
     "convoy_state",

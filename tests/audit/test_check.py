@@ -1148,6 +1148,24 @@ def a_schedule_is_paused_by_nobody(story: Story) -> None:
     story.event(STORE, "schedule.paused")["by"] = ""
 
 
+# --- questions
+@violates("I82")
+def a_sleep_is_answered(story: Story) -> None:
+    commit, fired = story.found("plain", "timer.fired")
+    commit.events.insert(
+        commit.events.index(fired),
+        {
+            "type": "step.answered",
+            "step": fired["step"],
+            "fence": 1,
+            "happened": True,
+            "number": fired["number"],
+            "result": "x",
+        },
+    )
+    commit.events.remove(fired)
+
+
 # --- paused workflows
 @violates("I80")
 def a_task_begins_while_its_workflow_is_paused(story: Story) -> None:

@@ -15,8 +15,9 @@ from arriero.audit.export import encode_export, read_export
 from arriero.audit.payload_record import PayloadRecord, find_record_differences
 from arriero.events import ERASED
 from arriero.events.base import START, fits_link
-from arriero.model import STEP_OPEN, TASK_OPEN, HistoryRow, Loaded, StepKind, StepState, TaskRow, TaskState
+from arriero.model import STEP_OPEN, TASK_OPEN, HistoryRow, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
 from arriero.model.agents import BreakerRow
+from arriero.model.signals import is_question
 from arriero.store.state_store import StateStore
 
 TASKS_MAX = 100_000
@@ -61,9 +62,11 @@ async def disagreements(store: StateStore) -> list[str]:
         rows[row.task_no].append(row)
     tasks = await _tasks(store)
     found: list[str] = []
+    steps: list[StepRow] = []
     for task in tasks:
         loaded = await store.load(task.task_no)
         assert loaded is not None
+        steps += loaded.steps
         found += find_differences(history.tasks[task.task_no], loaded)
         found += _wrong_counts(loaded)
         number = task.task_no
@@ -77,6 +80,7 @@ async def disagreements(store: StateStore) -> list[str]:
     for breaker in breakers:
         found += find_breaker_differences(history, breaker)
     found += find_pause_differences(history.store.workflows, await store.list_workflow_pauses())
+    found += await _wrong_questions(store, steps)
     return found + await _wrong_alerts(store, tasks) + await _wrong_breaker_alerts(store, breakers)
 
 
@@ -111,11 +115,24 @@ def _wrong_counts(loaded: Loaded) -> list[str]:
 
 
 async def _wrong_alerts(store: StateStore, tasks: list[TaskRow]) -> list[str]:
-    others = ("gap", "unreadable", "breaker", "schedule")  # of its convoy, of what could not be read, of an Agent
+    others = ("gap", "unreadable", "breaker", "schedule", "question")
     found = [alert for alert in await store.alerts(limit=TASKS_MAX) if alert.cause not in others]
     opened = sorted((alert.task_no, alert.incarnation) for alert in found)
     wanted = sorted((task.task_no, task.incarnation) for task in tasks if task.state is TaskState.HELD)
     return [] if opened == wanted else [f"alerts are open of (task, incarnation) {opened}, held are {wanted}"]
+
+
+async def _wrong_questions(store: StateStore, steps: list[StepRow]) -> list[str]:
+    """A question has one open alert while it waits for the answer."""
+    opened = sorted((row.of, row.ordinal, row.key) for row in await store.questions(limit=TASKS_MAX))
+    alerts = [alert for alert in await store.alerts(limit=TASKS_MAX) if alert.cause == "question"]
+    wanted = sorted(
+        (step.name.partition(":")[2], step.ordinal, step.key)
+        for step in steps
+        if is_question(step) and step.state is StepState.PENDING
+    )
+    fits = opened == wanted and len(alerts) == len(wanted)
+    return [] if fits else [f"questions {opened} with {len(alerts)} alerts are open, open waits are {wanted}"]
 
 
 async def _wrong_breaker_alerts(store: StateStore, breakers: list[BreakerRow]) -> list[str]:

@@ -23,6 +23,7 @@ from arriero import (
     Supervision,
     TaskFailed,
     Transient,
+    ask,
     callback,
     keep_convoy_state,
     publish,
@@ -149,6 +150,10 @@ class Vault:
         said = Signal("said", str)
 
         @workflow
+        async def decide(order: str) -> bool:
+            return await ask(f"{reason}: refund {order}?", bool, of="finance")
+
+        @workflow
         async def listen(order: str) -> str:
             while True:
                 await said.wait()
@@ -175,6 +180,7 @@ class Vault:
             listen,
             converse,
             wait_for_bank,
+            decide,
         ]
         app = App(name, agents=[till, bank, down, spare], workflows=self.workflows, store=self.store)
         app.session.settings = Settings(public_url="http://localhost")
@@ -208,6 +214,7 @@ class Vault:
         await self.submit("sleeping", "wait_long")
         await self.submit("listening", "listen")
         await self.submit("conversing", "converse")
+        await self.submit("asking", "decide")
         await self.end("sold", "refused", "held", "by-hand", "edited")
         hand = {"by": "ana", "reason": "asked by the bank"}
         await self.app.task(self.id("by-hand")).answer(**hand, step="audit", result=f"{self.payload}: by hand")
@@ -323,6 +330,7 @@ class Vault:
                 {"value": f"{self.payload}: receipt"},
             ),
             Ask("POST /v1/callbacks/{token}", self.callbacks[-1], f"{self.payload}: receipt"),
+            Ask("GET /v1/questions", "/v1/questions?limit=200"),
         ]
         request, path = "POST /v1/tasks/{task_id}/requests/{name}", f"/v1/tasks/{self.id('conversing')}/requests/asked"
         for value in ("yes", "no"):
@@ -354,6 +362,11 @@ class Vault:
         return [
             *found,
             Ask(f"{one}answer", f"/v1/tasks/{self.id(f'held-{turn}')}:answer", {**WHY, "step": "audit", "result": "x"}),
+            Ask(
+                f"{one}answer",
+                f"/v1/tasks/{self.id('asking')}:answer",
+                {**WHY, "step": "question:finance", "result": "no"},
+            ),
             Ask(f"{one}resubmit", f"/v1/tasks/{held}:resubmit", {**WHY, **edit}),
             Ask(f"{one}pause", f"/v1/tasks/{sleeping}:pause", WHY),
             Ask(f"{one}resume", f"/v1/tasks/{sleeping}:resume", WHY),

@@ -45,6 +45,7 @@ PLANTED = (
     "retried",
     "called",
     "sleeping",
+    "asking",
     "nightly",
     "stuck",
 )

@@ -192,6 +192,7 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted |= {"submitter_dies_with_its_ledger", "opened_ledger_discarded", "ledger_batch_written_twice"}
     wanted |= {"signal_taken_twice", "signal_lost_before_the_commit", "time_wins_over_a_signal", "signal_kept_twice"}
     wanted |= {"callback_accepted_twice"}
+    wanted |= {"question_answered_late", "question_alert_stays_open"}
     found = {patch.stem for patch in BREAKAGES}
     assert wanted <= found
     assert BEGIN_AT.keys() <= found

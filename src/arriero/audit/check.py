@@ -136,6 +136,7 @@ CHECKED: dict[str, str] = {
     "I79": "a signal is kept once under its id, and taken once, in order, by an open wait of its name; a request is answered once",
     "I80": "no task begins while its workflow is paused for new tasks, and its row says what the history says",
     "I81": "what is for one wait alone is kept once, while that waits, and again only if its value was set aside",
+    "I82": "operators answer the wait of a question while it is open, and no other wait",
 }
 
 

@@ -27,6 +27,7 @@ from ..events.task import (
 )
 from ..model import NOT_SAID, StepState, TaskState, Turn, Verb
 from ..model.policies import read_limit, set_limits
+from ..model.signals import name_wait
 from ..model.verb_rules import VERB_RULES
 from ..text.person_names import list_skeletons
 from .fold import ENDED, STEP_IS_OPEN, StepFold, TaskFold
@@ -283,6 +284,10 @@ def answer(task: TaskFold, event: StepAnswered) -> None:
     step = task.steps[event.step]
     if step.state is StepState.COMPLETED:
         task.convict("I14", f"step {step.ordinal} was answered although it had a result")
+    elif step.kind == "timer" and (
+        step.state is not StepState.PENDING or not step.name.startswith(name_wait("question", ""))
+    ):
+        task.convict("I82", f"operators answered {step.name} as step {step.ordinal}, which was {step.state}")
     is_over = step.kind == "step" and step.state not in STEP_IS_OPEN and not step.in_doubt
     if event.happened and task.undo_began and is_over:
         task.convict("I31", f"step {step.ordinal} got a result after the undo began, though it did not happen")
@@ -336,7 +341,7 @@ def _agrees(kind: str, task: TaskFold) -> bool:
     match kind:
         case "received":
             return task.state is TaskState.PENDING
-        case "started":
+        case "started" | "asked":
             return task.state in (TaskState.PENDING, TaskState.PROCESSING)
         case "failed":
             return task.undo_began

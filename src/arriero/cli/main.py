@@ -31,6 +31,7 @@ from .near_misses import NearMissGroup
 from .options import format_refusal
 from .output import discard_output, escape_unencodable_output, json_line
 from .purge import purge
+from .question import question
 from .replies import replies
 from .run import run, serve
 from .schedule import schedule
@@ -163,7 +164,7 @@ def commands(context: click.Context) -> None:
 GROUPS = {  # of the help, in the order in which a user meets them
     "Run": (run, serve, supervise, lead),
     "Tasks": (submit, task, history, replies),
-    "Operate": (doctor, workflow, agent, alert, convoy, schedule, ledger, lease),
+    "Operate": (doctor, question, workflow, agent, alert, convoy, schedule, ledger, lease),
     "Store": (migrate, export, check, purge, store),
     "Set-up": (config, token, demo, completion),
 }

@@ -108,6 +108,8 @@ def _describe_status(status: Status) -> str:
     if status.kind == "progress":
         value = msgspec.json.encode(status.value).decode()
         return f"{status.step} {value}" if status.step else value
+    if status.kind == "asked":
+        return f"{status.of}: {status.question}"
     code = f" [{status.code}]" if status.code else ""
     return f"{status.reason}{code}"
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from .alerts import AlertCauses
     from .leases import LeaderView
     from .ledger_handle import LedgerHandle
+    from .questions import OpenQuestion
     from .schedules import Schedules
     from .tokens import Tokens
     from .workflows import WorkflowHandle, WorkflowView
@@ -348,6 +349,17 @@ class Client:
         from .alerts import load_alert_causes
 
         return await load_alert_causes(self.session.store)
+
+    def questions(self, *, of: str | None = None) -> "AsyncIterator[OpenQuestion]":
+        """Open questions to operators in the order in which they were asked, for ``async for``; read page by page.
+
+        Args:
+            of: only those to these operators, as in ``arriero.ask(of=...)``; None: all.
+        Raises: InvalidInput - ``of`` is unfit, or the App is not open.
+        """
+        from .questions import check_of, list_open_questions
+
+        return list_open_questions(self.session.store, check_of(of))
 
     # --- leases
     def mutex(

@@ -11,7 +11,7 @@ import msgspec
 
 from ..config import load_configuration
 from ..core.alert_groups import summarize_groups
-from ..core.alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
+from ..core.alert_rows import BREAKER_CAUSE, QUESTION_CAUSE, SCHEDULE_CAUSE
 from ..core.apps import follow_renames
 from ..core.lease import read_process_about
 from ..declare.steps import Agent
@@ -36,6 +36,7 @@ from ..explain.doctor_server import (
     diagnose_unreadable_rows,
 )
 from ..explain.outages import diagnose_attempts
+from ..explain.questions import diagnose_questions
 from ..explain.schedules import diagnose_schedules
 from ..explain.signals import diagnose_signals
 from ..explain.workflows import diagnose_workflows
@@ -50,6 +51,7 @@ from ..store.state_store import StateStore
 from ..version import __version__
 from .convoy import build_convoy_view
 
+QUESTIONS_MAX = 1_000  # looked through for late ones
 ALERTS_MAX = 1_000  # of the open ones, looked through for one that could not be delivered
 CONVOYS_MAX = 1_000  # of those in one state, counted; and
 UNREADABLE_MAX = 1_000  # rows of no task that cannot be read, counted
@@ -123,10 +125,11 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
     limits = diagnose_limits(await store.list_limits(), survey.processes, of_attempts.requests, survey.now)
     attempts = diagnose_attempts(of_attempts, survey.processes, down=down)
     alerts = await store.alerts(open_only=True, limit=ALERTS_MAX)
+    of_errors = [alert for alert in alerts if alert.cause != QUESTION_CAUSE]
     found = diagnose_store(
         survey,
-        oldest_alert=next((alert for alert in alerts if alert.cause not in _OF_NO_TASK), None),
-        causes=summarize_groups(alerts),
+        oldest_alert=next((alert for alert in of_errors if alert.cause not in _OF_NO_TASK), None),
+        causes=summarize_groups(of_errors),
         unreadable=[alert for alert in alerts if alert.cause == UNREADABLE and alert.task_no],
         untold_alert=next(filter(_is_untold, alerts), None),
         not_undoable=not_undoable,
@@ -146,6 +149,7 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
         *rows,
         *workflows,
         *diagnose_signals(aside, store.now(), more=len(aside) == SIGNALS_MAX),
+        *await _diagnose_questions(store),
         *leader,
         *breakers,
         *limits,
@@ -214,6 +218,11 @@ async def _summarize_convoys(
         since=standing_since(first.convoy, next(iter(first.members), None)),
         waits_for=build_convoy_view(first, store.now()).waiting_for,
     )
+
+
+async def _diagnose_questions(store: StateStore) -> list[Finding]:
+    found = await store.questions(limit=QUESTIONS_MAX + 1)
+    return diagnose_questions(found[:QUESTIONS_MAX], store.now(), has_more=len(found) > QUESTIONS_MAX)
 
 
 def _is_untold(alert: AlertRow) -> bool:

@@ -32,6 +32,8 @@ class _Data(msgspec.Struct, frozen=True):
     count: int = 0
     public: str = ""
     value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    question: str = ""
+    of: str = ""
 
 
 _read_data = msgspec.json.Decoder(_Data).decode
@@ -46,13 +48,15 @@ class Status(msgspec.Struct, frozen=True):
         kind: ``received``; ``started`` (a Scheduler took it up, or an operator resubmitted it); ``completed``; ``failed``
             (its undo began); ``compensated``; ``held`` (it waits for an operator); ``dropped``: a gap
             mark, ``dropped`` statuses of this queue were older than ``replies_keep_seconds`` and no longer exist;
-            ``progress``: the task or a step has published ``value``. Of these the latest is kept, at most one a second.
+            ``progress``: the task or a step has published ``value``. Of these the latest is kept, at most one a second;
+            ``asked``: it waits for the answer of operators.
         incarnation: of the task; ``completed``, ``compensated`` and ``held`` are the last of one.
         reason: of ``failed``, ``compensated`` and ``held``: why, for operators.
         public: of these: what a customer may read.
         output: of ``completed``, as JSON says it.
         step: of ``progress``: the label of the step that published; empty: workflow code did.
         value: of ``progress``, as JSON says it.
+        question, of: of ``asked``: the text, and who is asked.
         source, data: of the CloudEvent.
     """
 
@@ -74,6 +78,8 @@ class Status(msgspec.Struct, frozen=True):
     data: dict[str, Any]
     public: str = ""
     value: Any = None
+    question: str = ""
+    of: str = ""
 
     def cloud_event(self) -> dict[str, Any]:
         """This status as a CloudEvent 1.0 in JSON's structured form; ``subject`` is the task's business id."""
@@ -118,6 +124,8 @@ def build_status(row: StatusRow, store_id: str) -> Status:
         msgspec.json.decode(row.data),
         data.public,
         msgspec.json.decode(data.value) if isinstance(data.value, msgspec.Raw) else None,
+        data.question,
+        data.of,
     )
 
 

@@ -348,7 +348,7 @@ class Session:
         persons = configuration.count_persons(command.verb)
         if command.verb is Verb.ADJUST:  # it can do all that extend does
             persons = max(persons, configuration.count_persons(Verb.EXTEND))
-        if persons == 1:
+        if persons == 1 and command.verb is not Verb.ANSWER:  # a question may want more than the settings
             return command
         since = later(self.store.now(), -configuration.approvals_keep_seconds)
         return replace(command, persons=persons, approved_since=since)

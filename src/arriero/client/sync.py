@@ -23,6 +23,7 @@ from .client import Client, run_configured
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
 from .external_transaction import send_joined, submit_joined
 from .ledger_handle import LedgerHandle
+from .questions import OpenQuestion, check_of, list_open_questions
 from .replies import Status
 from .schedules import Schedules
 from .signals import SignalReceipt, accept_joined, build_send, check_sent
@@ -413,6 +414,11 @@ class SyncApp(_Mirror):
         """Alerts in the order of their opening; arguments and errors are those of App.alerts."""
         open_only, session = check_alert_state(state), self._background.session
         return BackgroundReading(self._background, lambda: list_alerts(session.store, open_only=open_only)).each()
+
+    def questions(self, *, of: str | None = None) -> Iterator[OpenQuestion]:
+        """Open questions to operators in the order in which they were asked; arguments and errors are those of App.questions."""
+        asked, session = check_of(of), self._background.session
+        return BackgroundReading(self._background, lambda: list_open_questions(session.store, asked)).each()
 
     def replies(self, queue: str, *, timeout: Duration | None = None) -> Iterator[Status]:
         """The messages of a reply queue; taking the next one acknowledges the one before.

@@ -17,7 +17,7 @@ from ..model import STEP_PREFIX, UNDO_PREFIX, Instant, Loaded, StepKind, StepRow
 from ..model.answers import APPROVAL_NEEDED, Refusal
 from ..model.commands import Operate
 from ..model.policies import Duration, check_seconds
-from ..model.signals import is_wait
+from ..model.signals import is_question, is_wait
 from ..model.verb_rules import ADJUSTED_SECONDS, AdjustArguments, explain_left_out
 from ..payloads import codec
 from ..runtime.code import Code, OneStep, read_one_step
@@ -96,9 +96,13 @@ def raise_refused(verb: Verb, task_id: str, refusal: Refusal) -> NoReturn:
 
 # --- which step
 def find_step(loaded: Loaded, name: str) -> StepRow:
-    """Find a step by its label, ``undo:LABEL`` for a compensation, or by its number in the task. Raises InvalidInput."""
-    steps = [step for step in loaded.life if step.kind is not StepKind.TIMER]
+    """Find a step by its label, ``undo:LABEL`` for a compensation, or by its number in the task. Raises InvalidInput.
+
+    A question is found by who is asked, too: ``question:finance`` or ``finance``.
+    """
+    steps = [step for step in loaded.life if step.kind is not StepKind.TIMER or is_question(step)]
     found = [step for step in steps if name == _format_name(step)] or [s for s in steps if name == str(s.ordinal)]
+    found = found or [step for step in steps if is_question(step) and name == step.label.partition(":")[2]]
     if not found:
         _refuse_wait(loaded, name)
         names = ", ".join(_format_name(step) for step in steps) or "none yet"
@@ -218,6 +222,11 @@ def build_answer(
         raise InvalidInput(
             f"give the result of step {row.label}, or say that it did not happen (did_not_happen, or --did-not-happen)"
         )
+    if is_question(row):
+        from .questions import check_answer  # only who answers one pays for loading it
+
+        text = codec.encode_untyped(result, f"answer of {row.label}")
+        return {"step": row.ordinal, "result": check_answer(loaded, codes, row, text)}
     definition = find_definition(codes, STEP_PREFIX + row.name)
     return {"step": row.ordinal, "result": definition.signature.encode_result(result)}
 

@@ -12,13 +12,13 @@ import msgspec
 
 from ..core.lease import PROBATION_FROM
 from ..errors import InvalidInput
+from ..model.commands import PERSONS_MAX
 from ..model.policies import SECONDS_MAX
 from ..model.tags import check_tag_name
 from ..runtime.settings import ROLES, check_roles
 from ..text.escaping import mask_url, mask_webhook
 
 COUNT_MAX = 1_000_000  # more than any process holds, and than one transaction should touch
-PERSONS_MAX = 10  # who must ask for one verb
 TEXT_SHOWN_MAX = 200
 SECRET_MASKED = "whsec_..."
 LOCAL_NAME = "localhost"

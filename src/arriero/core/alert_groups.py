@@ -12,8 +12,8 @@ from ..events.base import payload_hash
 from ..model import AlertRow, Instant
 from ..model.instants import as_datetime
 from ..text.escaping import shell_word
-from .alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
-from .alerts import Alert, build_alert
+from .alert_rows import BREAKER_CAUSE, QUESTION_CAUSE, SCHEDULE_CAUSE
+from .alerts import Alert, build_alert, format_list_command
 
 ALONE = frozenset((BREAKER_CAUSE, SCHEDULE_CAUSE, "unreadable", "gap"))  # causes whose remedy is each one's own
 OF_A_STEP = frozenset(("step", "undo", "in_doubt"))  # causes whose step still stands where it failed, as filters see it
@@ -83,6 +83,8 @@ def format_next_command(group: AlertGroup) -> str:
         return f"arriero agent show {shell_word(group.step.partition('[')[0])}"
     if group.cause == SCHEDULE_CAUSE:
         return f"arriero schedule show {shell_word(group.step)}"
+    if group.cause == QUESTION_CAUSE:
+        return format_list_command(group.code)
     return f"arriero task explain {shell_word(group.first_task)}" if group.first_task else "arriero doctor"
 
 
@@ -103,7 +105,9 @@ def _summarize(rows: Sequence[AlertRow]) -> AlertGroup:
 
 
 def format_selection(row: AlertRow) -> str:
-    """Format the options of the command line that select the tasks of an alert's cause."""
+    """Format the options of the command line that select the tasks of an alert's cause; empty for questions, each answered alone."""
+    if row.cause == QUESTION_CAUSE:
+        return ""
     options = {"state": "held", "workflow": row.workflow}
     if row.step and row.cause in OF_A_STEP:
         options["step"] = row.step

@@ -2,12 +2,13 @@
 
 import msgspec
 
-from ..model import AlertRow, Instant, TaskRow
+from ..model import AlertRow, Instant, StepRow, TaskRow
 from ..model.agents import BreakerRow
 from ..model.failures import TaskFailure
 
 BREAKER_CAUSE = "breaker"
 SCHEDULE_CAUSE = "schedule"
+QUESTION_CAUSE = "question"
 
 
 def build_task_alert(task: TaskRow, failure: TaskFailure, now: Instant) -> AlertRow:
@@ -30,6 +31,31 @@ def build_task_alert(task: TaskRow, failure: TaskFailure, now: Instant) -> Alert
         error="",
         trace=msgspec.json.encode(failure.trace).decode() if failure.trace else None,
         tags=task.tags,
+    )
+
+
+def build_question_alert(task: TaskRow, step: StepRow, now: Instant) -> AlertRow:
+    """Build the alert of a question. Its ``code`` is who is asked, its ``step`` the name to answer it by."""
+    from ..model.questions import read_question  # only who asks pays for loading it
+
+    return AlertRow(
+        no=0,
+        task_no=task.task_no,
+        task_id=task.task_id,
+        workflow=task.workflow,
+        incarnation=task.incarnation,
+        cause=QUESTION_CAUSE,
+        reason=read_question(step.arguments).question,
+        step=step.label,
+        code=step.name.partition(":")[2],
+        opened_at=now,
+        closed_at=None,
+        told=(),
+        attempts=0,
+        next_at=now,
+        error="",
+        tags=task.tags,
+        step_no=step.step_no,
     )
 
 

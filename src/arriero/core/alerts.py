@@ -22,7 +22,7 @@ from ..model.instants import as_datetime
 from ..model.tags import format_tags, read_tags
 from ..text.escaping import escape_text, one_line, shell_word
 from ..text.format import format_count, format_location
-from .alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
+from .alert_rows import BREAKER_CAUSE, QUESTION_CAUSE, SCHEDULE_CAUSE
 from .lease import SUPERVISORS
 from .supervision import retry_delay
 
@@ -108,7 +108,8 @@ class Alert(msgspec.Struct, frozen=True):
             cannot be read, ``code`` names table and column. If no task is named, ``step`` names the row, which many may
             need; ``breaker``: an Agent gets no calls, because its service is
             down. Then no task is named, ``step`` is the Agent with its target, and ``code`` its App; ``schedule``: a
-            schedule submits nothing. Then ``step`` is the schedule, and ``code`` its App.
+            schedule submits nothing. Then ``step`` is the schedule, and ``code`` its App; ``question``: a task waits for the
+            answer of operators. Then ``step`` is the name to answer it by, ``code`` who is asked, ``reason`` the question.
         reason: for operators.
         step, code: of the step that failed; empty when it was none.
         at: the line of code to fix or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
@@ -191,7 +192,8 @@ def _read_trace(row: AlertRow) -> CapturedTraceback:
 
 def encode_alert(alert: Alert) -> bytes:
     """Encode the alert as JSON: ``type``, ``timestamp`` of the opening or closing, ``data``. Always the same bytes."""
-    of = {BREAKER_CAUSE: "agent", SCHEDULE_CAUSE: "schedule"}.get(alert.cause, "task" if alert.task_id else "row")
+    kinds = {BREAKER_CAUSE: "agent", SCHEDULE_CAUSE: "schedule", QUESTION_CAUSE: "question"}
+    of = kinds.get(alert.cause, "task" if alert.task_id else "row")
     kind = f"{of}.alert.{'opened' if alert.state == 'open' else 'closed'}"
     return msgspec.json.encode(_Event(kind, alert.closed_at or alert.opened_at, alert))
 
@@ -202,6 +204,8 @@ def format_alert_line(alert: Alert) -> str:
         return _format_breaker_line(alert)
     if alert.cause == SCHEDULE_CAUSE:
         return _format_schedule_line(alert)
+    if alert.cause == QUESTION_CAUSE:
+        return _format_question_line(alert)
     if not alert.task_id:
         return _format_row_line(alert)
     if alert.count > 1:
@@ -252,6 +256,29 @@ def _format_schedule_line(alert: Alert) -> str:
         text = f"schedule {alert.step} of App {alert.code} submits nothing: {alert.reason} (alert {alert.id}); {see}"
     else:
         text = f"schedule {alert.step} of App {alert.code} submits again (alert {alert.id})"
+    return escape_text(text)
+
+
+def format_list_command(of: str) -> str:
+    """Format the command that lists the questions to some operators."""
+    return f"arriero question list --of {shell_word(of)}"
+
+
+def _format_question_line(alert: Alert) -> str:
+    """Format the alert of a question. Its ``code`` is who is asked, its ``step`` the name to answer it by."""
+    task = f"task {alert.task_id} of {alert.workflow}"
+    if alert.count > 1:
+        tasks = f"{format_count(alert.count, 'task')} of {alert.workflow}"
+        asks = "ask" if alert.state == "open" else "no longer ask"
+        text = f"{tasks} {asks} {alert.code}; the first, {alert.task_id}: {alert.reason} (alert {alert.id})"
+        text += f"; next: {format_list_command(alert.code)}" * (alert.state == "open")
+    elif alert.state == "open":
+        command = (
+            f"arriero task answer {shell_word(alert.task_id)} {shell_word(alert.step)} --result JSON --reason TEXT"
+        )
+        text = f"{task} asks {alert.code}: {alert.reason} (alert {alert.id}); next: {command}"
+    else:
+        text = f"{task} no longer asks {alert.code}: {alert.reason} (alert {alert.id})"
     return escape_text(text)
 
 

@@ -171,8 +171,9 @@ def publish_status(
     *,
     failure: TaskFailure | None = None,
     output: str | None = None,
+    question: StepRow | None = None,
 ) -> TaskRow:
-    """Add a status to ``events`` and ``statuses``.
+    """Add a status to ``events`` and ``statuses``. ``question``: the row that waits for the answer.
 
     Returns: the task with its new count of statuses; unchanged if it has no reply queue.
     """
@@ -186,6 +187,10 @@ def publish_status(
         data["public"] = choose_public_text(failure, task.state)
     elif output is not None:
         data = {"output": msgspec.Raw(output.encode())}
+    elif question is not None:
+        from ..model.questions import describe_question  # only who asks pays for loading it
+
+        data = describe_question(question)
     text = msgspec.json.encode(data).decode()
     statuses.append(
         StatusRow(0, queue, task.task_no, task.task_id, task.workflow, number, task.incarnation, kind, now, text)

@@ -316,11 +316,12 @@ def find_asked_arguments(step: StepRow) -> str:
 def is_same_request(asked: RequestedStep, recorded: str) -> bool:
     """Returns True if the code asks with the recorded arguments, or with another JSON text of the same values.
 
-    Other processes may have written a set in another order, and other releases a field that is no longer written.
+    Other processes may have written a set in another order, and other releases a field that is no longer written. A wait is the
+    same whatever it asks: a release may word a question in another way while tasks wait for the answer.
     """
-    return asked.arguments == recorded or (
-        asked.call is not None and asked.call.step.signature.mean_same(recorded, asked.arguments)
-    )
+    if asked.call is None:
+        return asked.wait is not None or asked.arguments == recorded
+    return asked.arguments == recorded or asked.call.step.signature.mean_same(recorded, asked.arguments)
 
 
 def may_be_left(step: StepRow, branched_at: Instant | None) -> bool:

@@ -2,9 +2,23 @@
 
 from collections.abc import Callable
 
-from ..model import STEP_OPEN, TASK_FORWARD, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
+from ..model import (
+    STEP_OPEN,
+    TASK_FORWARD,
+    Instant,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskRow,
+    TaskState,
+    Verb,
+    step_number,
+)
+from ..model.commands import Operate
 from ..model.failures import TaskFailure, read_task_failure
+from ..model.signals import is_question
 from ..model.verb_rules import VERBS, explain_left_out
+from .changes import Rows
 from .supervision import find_pivot, is_held_by_program
 from .undo import list_stuck_steps, may_undo_go_on
 
@@ -13,6 +27,15 @@ Life = tuple[StepRow, ...]
 
 class NotCarriedOut(Exception):
     """A verb cannot be carried out; the message says why, and what could be."""
+
+
+def count_asked_persons(command: Operate, rows: Rows) -> int:
+    """Count the operators who must give an answer: as many as the settings want, or more where a question says so."""
+    from ..model.questions import read_question  # only who answers pays for loading it
+
+    step = None if command.step is None else rows.step(step_number(command.task_no, command.step))
+    asked = 1 if step is None or not is_question(step) else read_question(step.arguments).operators
+    return max(command.persons, asked)
 
 
 def list_allowed_verbs(task: TaskRow, life: Life) -> tuple[Verb, ...]:
@@ -77,7 +100,7 @@ def _explain_answer_refusal(task: TaskRow, life: Life) -> str:
 def explain_missing_result(step: StepRow, task: TaskRow, life: Life) -> str:
     """Return why an operator cannot give a step its result; empty: they can."""
     if step.kind is StepKind.TIMER:
-        return f"task {task.task_id!r} has no step number {step.ordinal} that could be answered"
+        return _explain_unanswerable_wait(step, task)
     if step.state is StepState.COMPLETED:
         return f"task {task.task_id!r}: step {step.label} has a result already; it never changes"
     is_closed = step.kind is StepKind.STEP and step.state not in STEP_OPEN
@@ -88,10 +111,29 @@ def explain_missing_result(step: StepRow, task: TaskRow, life: Life) -> str:
     return ""
 
 
+def explain_late_answer(step: StepRow, now: Instant) -> str:
+    """Return why an answer comes too late; empty: in time, or it is not the answer of an open question."""
+    is_late = (
+        is_question(step) and step.state is StepState.PENDING and step.not_before is not None and step.not_before <= now
+    )
+    return f"the time to answer {step.label} is over" if is_late else ""
+
+
+def _explain_unanswerable_wait(step: StepRow, task: TaskRow) -> str:
+    if not is_question(step):
+        return f"task {task.task_id!r} has no step number {step.ordinal} that could be answered"
+    if step.state is StepState.COMPLETED:
+        how = "was over before an answer came" if step.result is None else "was answered before"
+        return f"task {task.task_id!r}: {step.label} {how}; what the code got never changes"
+    if step.state is not StepState.PENDING:
+        return f"task {task.task_id!r}: nothing waits for the answer of {step.label} any longer"
+    return ""
+
+
 def explain_unsettled_doubt(step: StepRow, task: TaskRow) -> str:
     """Return why an operator cannot say that a step did not happen; empty: they can."""
     if step.kind is StepKind.TIMER:
-        return f"task {task.task_id!r} has no step number {step.ordinal} that could be answered"
+        return f"task {task.task_id!r}: {step.label} waits for an answer and cannot be in doubt; give the answer with --result"
     if step.state is StepState.COMPLETED:
         return f"task {task.task_id!r}: step {step.label} has a result already; it never changes"
     if is_held_by_program(step):

@@ -43,6 +43,8 @@ from .tags import change_tags
 from .undo import build_idempotency_key
 from .verb_guards import (
     NotCarriedOut,
+    count_asked_persons,
+    explain_late_answer,
     explain_missing_result,
     explain_refusal,
     explain_unsettled_doubt,
@@ -73,8 +75,9 @@ def operate(command: Operate, rows: Rows, now: Instant) -> Change | Refused:
     if task.ledger_no is not None:
         said = f"task {task.task_id!r} came with a ledger that is just letting its tasks go: ask again in a moment"
         return Refused(_build_refusal("came_first", said, task, rows))
-    if command.persons > 1:
-        return _operate_with_approvals(command, task, rows, now)
+    persons = count_asked_persons(command, rows) if command.verb is Verb.ANSWER else command.persons
+    if persons > 1:
+        return _operate_with_approvals(replace(command, persons=persons), task, rows, now)
     return _carry_out(command, task, rows, now)
 
 
@@ -373,13 +376,12 @@ class _Operation:
     def answer(self) -> None:
         command, task, writer = self.command, self.before, self.writer
         step = next((step for step in self.life if step.ordinal == command.step), None)
-        if step is None or step.kind is StepKind.TIMER:
+        if step is None:
             raise NotCarriedOut(f"task {task.task_id!r} has no step number {command.step} that could be answered")
-        refused = (
-            explain_unsettled_doubt(step, task)
-            if command.did_not_happen
-            else explain_missing_result(step, task, self.life)
-        )
+        if command.did_not_happen:
+            refused = explain_unsettled_doubt(step, task)
+        else:
+            refused = explain_late_answer(step, writer.now) or explain_missing_result(step, task, self.life)
         if refused:
             raise NotCarriedOut(refused)
         if command.did_not_happen:
@@ -387,9 +389,7 @@ class _Operation:
         else:
             self._give_result(step)
         if task.state in TASK_OPEN:
-            writer.set(
-                not_before=min(writer.task.not_before or writer.now, writer.now)
-            )  # if it is due, it keeps its place
+            writer.set(not_before=min(writer.task.not_before or writer.now, writer.now))  # if due, it keeps its place
 
     def _settle_doubt(self, step: StepRow) -> None:
         writer, ends_attempt = self.writer, is_held_by_program(step)
@@ -427,9 +427,10 @@ class _Operation:
             canary=None,
         )
         writer.put(answered)
-        if step.kind is StepKind.STEP:
+        if step.kind is not StepKind.COMPENSATION:
             self._keep_edit("result", step.result, result, step)
-        writer.set(result_count=number, open_count=task.open_count - (step.state in STEP_OPEN), lost_count=0)
+        was_counted = step.state in STEP_OPEN and step.kind is not StepKind.TIMER
+        writer.set(result_count=number, open_count=task.open_count - was_counted, lost_count=0)
         told = payload_hash(result)
         writer.events.append(StepAnswered(step.ordinal, fence, happened=True, number=number, result=told))
 

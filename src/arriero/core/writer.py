@@ -59,7 +59,7 @@ from ..model.moves import (
     RetryAsked,
     Succeeded,
 )
-from ..model.signals import build_fired_result
+from ..model.signals import build_fired_result, is_question
 from . import changes
 from .alert_rows import build_task_alert
 from .breaker_book import BreakerBook, begin_attempt, note_charged
@@ -205,8 +205,7 @@ class Writer:
 
     def _retry(self, step: StepRow, outcome: RetryAsked, fence: int) -> None:
         count = step.failure_count + outcome.is_charged
-        if outcome.is_charged:
-            self.set(failure_count=self.task.failure_count + 1)
+        self.set(failure_count=self.task.failure_count + outcome.is_charged)
         failure = msgspec.json.encode(outcome.failure)
         fields: dict[str, Any] = {
             "fence": fence,
@@ -245,8 +244,10 @@ class Writer:
         )
 
     def may_run_again(self, step: StepRow) -> bool:
-        if self.task.turn is Turn.WAITING:
-            return False  # in its convoy another is at work: whatever it still needs it asks for in its turn
+        if (
+            self.task.turn is Turn.WAITING
+        ):  # in its convoy another is at work: whatever it still needs it asks for in its turn
+            return False
         return self.task.state in (TASK_FORWARD if step.kind is StepKind.STEP else TASK_OPEN)
 
     def close_step(self, step: StepRow) -> StepRow:
@@ -263,8 +264,7 @@ class Writer:
         """Fire a timer; that is a result too."""
         number, state = self.task.result_count + 1, advance_step(step.state, StepEvent.FIRED)
         result = build_fired_result(step)
-        fired = replace(step, state=state, result=result, result_number=number, delivered_at=at, finished_at=self.now)
-        self.put(fired)
+        self.put(replace(step, state=state, result=result, result_number=number, delivered_at=at, finished_at=self.now))
         self.set(result_count=number)
         self.events.append(TimerFired(step.ordinal, number))
 
@@ -317,6 +317,8 @@ class Writer:
         self.set(opened_count=ordinal, open_count=self.task.open_count + is_open)
         self.events.append(changes.build_opened(step))
         self.opened.append(step)
+        if is_question(step):  # the store opens its alert
+            self.publish("asked", question=step)
         if new.take:
             self.opened[-1] = self._dispatch(step, new.complete_within)
 
@@ -349,6 +351,8 @@ class Writer:
         self.rewrites = True
         self.events.append(changes.build_reopened(step))
         self.put(self._dispatch(step, new.complete_within) if new.take else step)
+        if is_question(step):  # the store opens its alert
+            self.publish("asked", question=step)
 
     def _dispatch(self, step: StepRow, complete_within: float) -> StepRow:
         """Begin an attempt. Returns the row as it is if the Agent has limits, or its breaker does not let it through."""
@@ -417,15 +421,12 @@ class Writer:
         self.publish(STATUS_OF_END[state], failure=failure, output=output)
 
     def open_alert(self, failure: TaskFailure) -> None:
-        """Open an alert for operators."""
         self.events.append(AlertOpened(failure.kind))
         self.alert = build_task_alert(self.task, failure, self.now)
 
-    def publish(self, kind: StatusKind, *, failure: TaskFailure | None = None, output: str | None = None) -> None:
-        """Notify the submitter's reply queue, if it named one, in the same commit."""
-        self.task = publish_status(
-            self.task, kind, self.now, self.events, self.statuses, failure=failure, output=output
-        )
+    def publish(self, kind: StatusKind, **says: Any) -> None:
+        """Notify the submitter's reply queue, if it named one. ``says``: as of ``publish_status``."""
+        self.task = publish_status(self.task, kind, self.now, self.events, self.statuses, **says)
 
     def hold(self, failure: TaskFailure, planned: Iterable[NewStep] = ()) -> None:
         advance_task(self.task.state, TaskEvent.HELD)
@@ -455,8 +456,7 @@ class Writer:
         if self.task.state is not TaskState.COMPENSATING:
             self.begin_undo(failure)
         self.set(failure=msgspec.json.encode(failure).decode())
-        first = self.task.opened_count + 1
-        position = len(self.opened)
+        first, position = self.task.opened_count + 1, len(self.opened)
         for index, one in enumerate(planned):
             self.open(replace(one, take=False), StepState.PENDING if index == 0 else StepState.PLANNED)
         self.events.append(UndoPlanned(tuple(range(first, first + len(planned)))))

@@ -237,10 +237,10 @@ class RequestValue(msgspec.Struct, Generic[R_co], frozen=True):
         return f"<value of {self.request!r}>"
 
 
-def build_timeout(what: str, within: float | None) -> SignalTimeout:
+def build_timeout(what: str, within: float | None, outcome: str = "did not come") -> SignalTimeout:
     """Build what the code gets when the time of a wait is over."""
     limit = "" if within is None else f" within {format_duration(within)}"
-    return SignalTimeout(f"{what} did not come{limit}", code=f"{what.partition(' ')[0]}_timeout")
+    return SignalTimeout(f"{what} {outcome}{limit}", code=f"{what.partition(' ')[0]}_timeout")
 
 
 def check_signal_name(name: str, what: str) -> str:

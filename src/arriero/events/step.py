@@ -59,6 +59,9 @@ class StepOpened(_Declared, frozen=True, tag="step.opened"):
 
     def describe(self, names: HistoryNames) -> str:
         label = self.name if self.key == "#1" else f"{self.name}[{self.key}]"
+        kind, colon, awaited = label.partition(":")
+        if self.kind == "timer" and colon:
+            return self._describe_wait(kind, awaited, names)
         prefix = {"step": "step ", "compensation": "the undo of ", "timer": "timer "}[self.kind]
         names.steps[self.step] = step = prefix + label
         if self.kind == "timer" and self.fire_at is not None:
@@ -67,6 +70,15 @@ class StepOpened(_Declared, frozen=True, tag="step.opened"):
             return f"{step} is planned (Agent {self.agent})"
         pivot = ", a pivot: past it nothing is undone" if self.pivot else ""
         return f"{step} is asked for (Agent {self.agent}){pivot}"
+
+    def _describe_wait(self, kind: str, awaited: str, names: HistoryNames) -> str:
+        """Describe the row of a wait, or of a reply to a request, by the two parts of its name."""
+        if kind == "reply":
+            names.steps[self.step] = f"the reply to request {awaited}"
+            return f"its code replies to request {awaited}"
+        names.steps[self.step] = f"the wait for {kind} {awaited}"
+        limit = "without a limit" if self.fire_at is None else f"until {format_instant(self.fire_at)}"
+        return f"it waits for {kind} {awaited}, {limit}"
 
 
 class StepReopened(_Declared, frozen=True, kw_only=True, tag="step.reopened"):

@@ -21,8 +21,9 @@ from ..model import (
 )
 from ..model.failures import read_step_failure
 from ..model.processes import ProcessRow
-from ..model.signals import is_wait, label_callback, label_signal, names_callback
-from ..text.escaping import shell_argument
+from ..model.questions import describe_question
+from ..model.signals import is_question, is_wait, label_callback, label_signal, names_callback
+from ..text.escaping import one_line, shell_argument
 from ..text.format import (
     format_awaited,
     format_count,
@@ -302,11 +303,16 @@ class TaskUnderWay(TaskSituation):
     def _describe_wait(self, step: StepRow) -> Reason:
         until = step.not_before
         command = format_send_command(self.task.task_id, step)
-        how = f"{_describe_callback(step, self.life)}; `{command}` sends it" if command else ""
+        verb = "answers" if is_question(step) else "sends"
+        how = f"{_describe_callback(step, self.life)}; `{command}` {verb} it" if command else ""
         if until is not None and until <= self.now:
             says = f"the time of {format_step(step)} is over since {self._at(until)}; what was sent before still counts"
             return Reason("wait_due", says, step.label, since=until)
         limit = "without a limit" if until is None else f"until {self._at(until)}"
+        if is_question(step):
+            asked = describe_question(step)
+            says = f'it asks {asked["of"]}, {limit}: "{one_line(asked["question"])}"{how}'
+            return Reason("waits_for_answer", says, step.label, until=until)
         return Reason("waits_for_signal", f"it waits for {format_awaited(step)}, {limit}{how}", step.label, until=until)
 
     def _describe_inbox(self) -> list[Reason]:

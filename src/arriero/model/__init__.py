@@ -385,7 +385,9 @@ def life_of(task: TaskRow, steps: tuple[StepRow, ...]) -> tuple[StepRow, ...]:
     return steps if not task.past_count else tuple(step for step in steps if step.ordinal > task.past_count)
 
 
-StatusKind = Literal["received", "started", "completed", "failed", "compensated", "held", "dropped", "progress"]
+StatusKind = Literal[
+    "received", "started", "completed", "failed", "compensated", "held", "dropped", "progress", "asked"
+]
 
 
 class StatusRow(msgspec.Struct, frozen=True, gc=False):
@@ -429,6 +431,7 @@ class AlertRow(msgspec.Struct, frozen=True, gc=False):
         None  # where in the code the failure was, as JSON text of a CapturedTraceback; None: nobody knows
     )
     tags: str | None = None  # of its task, as they are now
+    step_no: int | None = None  # of the row that waits for an answer; None: it is of no question, or not read here
 
 
 class EditRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -244,6 +244,9 @@ class FreeTask(Command, frozen=True, gc=False, kw_only=True):
     term: int | None = None
 
 
+PERSONS_MAX = 10  # who must ask for one verb, or give the same answer
+
+
 class Operate(Command, frozen=True, gc=False, kw_only=True):
     """An operator's verb on a task.
 

@@ -97,6 +97,11 @@ def is_wait(step: StepRow) -> bool:
     return step.kind is StepKind.TIMER and step.name != TIMER_NAME and not step.name.startswith(f"{REPLY}:")
 
 
+def is_question(step: StepRow) -> bool:
+    """Returns True if a row waits for the answer of an operator."""
+    return step.kind is StepKind.TIMER and step.name.startswith("question:")
+
+
 def may_take(step: StepRow, signal: SignalRow) -> bool:
     """Returns True if a wait takes a signal: it has the name, and was sent before the wait's time was over."""
     if signal.name != step.name and signal.name != address_wait(step):

@@ -49,6 +49,7 @@ ALERT = (
     "next_at",
     "error",
     "trace",
+    "step_no",
 )
 HISTORY = ("task_no", "link", "at", "actor", "events", "hash")
 BODY = ("task_no", "arguments")

@@ -15,13 +15,13 @@ from ..client.app import App
 from ..client.assembly import run_node
 from ..client.task_view import waiting_for
 from ..config import Configuration
-from ..config.values import PERSONS_MAX
 from ..core.breaker import compute_next_look
 from ..core.supervision import decode_step_policy
 from ..declare.attempt import Attempt
 from ..declare.steps import Agent, Step
 from ..errors import ArrieroError, InvalidInput, Permanent
 from ..model import STEP_OPEN, Instant, StepKind, StepRow, StepState, Verb
+from ..model.commands import PERSONS_MAX
 from ..model.failures import read_step_failure
 from ..model.instants import as_datetime
 from ..model.policies import Duration, seconds

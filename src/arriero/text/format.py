@@ -180,6 +180,8 @@ def format_awaited(wait: StepRow) -> str:
 def format_send_command(task_id: str, wait: StepRow) -> str:
     """Format the command that sends what a wait is for; empty: no command of the terminal does."""
     kind, name = split_wait_name(wait.name) or ("", "")
+    if kind == "question":
+        return f"arriero task answer {shell_argument(task_id)} {shell_argument(wait.label)} --result JSON --reason TEXT"
     verb = {"signal": "send", "request": "request", "callback": "complete-callback"}.get(kind)
     if kind == "callback" and wait.key != "#1":
         name = f"{name}{wait.key}"

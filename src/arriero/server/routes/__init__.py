@@ -8,6 +8,7 @@ from .convoys import convoys
 from .health import doctor, document, health, metrics
 from .leases import alerts, leases
 from .ledgers import ledgers
+from .questions import questions
 from .replies import replies
 from .schedules import schedules
 from .submissions import submissions
@@ -26,6 +27,7 @@ GROUPS: tuple[RouteGroup, ...] = (
     tasks,
     task_signals,
     task_verbs,
+    questions,
     replies,
     convoys,
     ledgers,

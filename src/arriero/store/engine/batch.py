@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ...core import attempts, transitions, verbs
+from ...core.alert_rows import build_question_alert
 from ...core.apps import assign_app
 from ...core.attempts import deliver_attempt, release_attempt
 from ...core.changes import BreakerChange, Change, ConvoyChange, Refused
@@ -17,7 +18,18 @@ from ...errors import UnreadableRow
 from ...events import Event, encode_events
 from ...events.base import link_hash
 from ...events.store import BreakerClosed
-from ...model import ConvoyRow, Instant, LateAnswerRow, Loaded, SignalRow, StatusRow, StepRow, TaskRow
+from ...model import (
+    ConvoyRow,
+    Instant,
+    LateAnswerRow,
+    Loaded,
+    SignalRow,
+    StatusRow,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskRow,
+)
 from ...model.answers import Answer, Applied, AttemptApplied, ConvoyApplied, Refusal, SignalKept
 from ...model.commands import (
     Advance,
@@ -36,6 +48,7 @@ from ...model.commands import (
     SaveCheckpoint,
     SendSignal,
 )
+from ...model.signals import is_question
 from ..contract import SUPERVISOR_LEASE
 from ..readable import of_convoy
 from ..sql.table import Table
@@ -188,6 +201,9 @@ class Batch:
             self._table.put_step(step, rewrites=change.rewrites)
         for step in change.opened:
             self._table.add_step(step)
+        for step in (*change.steps, *change.opened):
+            if step.kind is StepKind.TIMER and is_question(step):
+                self._settle_question(change.task, step)
         if change.published:  # before the other statuses of the same commit
             self._publish(change)
         for status in change.statuses:
@@ -209,6 +225,13 @@ class Batch:
             self.write_breaker(breaker, actor)
         if change.convoy is not None:
             self._write_convoy(change.convoy, actor)
+
+    def _settle_question(self, task: TaskRow, step: StepRow) -> None:
+        """Open the alert of a question, unless it is open; close it once nobody waits for the answer any longer."""
+        if step.state is StepState.PENDING:
+            self._table.add_alert(build_question_alert(task, step, self.now))
+        else:
+            self._table.close_question(step.step_no, self.now)
 
     def _publish(self, change: Change) -> None:
         """Keep what is published, and show it in the reply queue of the task."""

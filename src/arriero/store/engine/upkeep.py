@@ -9,6 +9,8 @@ from ...core.purging import build_tasks_purged
 from ...events import ERASED, Event
 from ...events.store import StatusesDropped
 from ...model import AlertRow, ConvoyRow, Instant, LedgerRow, TailRow, TaskRow, later
+from ...model.questions import QuestionRow
+from ...model.tokens import ANY_REACH, Reach
 from ..contract import PurgedNamed, PurgeNamed
 from ..sql.rows import UpkeepRows
 from ..sql.store_rows import StoreRows
@@ -167,6 +169,21 @@ class UpkeepOperations(Transactions):
     async def acknowledge(self, acknowledged: Sequence[tuple[str, int]]) -> None:
         """Remove statuses, each by its queue and ``no``; one that was removed before is not an error."""
         await self._write(lambda rows: rows.remove_statuses(acknowledged), Lane.OUTBOX)
+
+    async def questions(
+        self, *, of: str = "", after: int = 0, limit: int = 100, within: Reach = ANY_REACH
+    ) -> list[QuestionRow]:
+        """Open questions in the order in which they were asked, after a ``no``.
+
+        ``of``: only those to these operators; empty: all. ``within``: only of its tasks.
+        """
+        asked = {"of": of, "after": after, "limit": limit}
+        reach = {"apps": list(within.apps) or None, "workflows": list(within.workflows) or None}
+
+        def read(rows: StoreRows) -> list[QuestionRow]:
+            return [QuestionRow(*row) for row in rows.ask("select_questions", asked | reach).fetchall()]
+
+        return await self._read(read, Lane.SURVEYS)
 
     async def take_alerts(self, limit: int, hold_seconds: float) -> list[AlertRow]:
         """Alerts due to be delivered, each with its ``attempts`` grown and not due again for ``hold_seconds``."""

@@ -372,10 +372,10 @@ class MemoryUpkeep(MemoryLedgers, UpkeepRows):
         return True
 
     def select_unreadable(self, limit: int) -> list[tuple[int, str]]:
-        return [(alert.task_no, alert.step) for alert in self._open_of_unreadable()][:limit]
+        return [(alert.task_no, alert.step) for alert in self.open_alerts(UNREADABLE)][:limit]
 
     def close_unreadable_rows(self, names: Sequence[str]) -> None:
-        for alert in self._open_of_unreadable():
+        for alert in self.open_alerts(UNREADABLE):
             if not alert.task_no and alert.step in names:
                 self._close(alert, self.now())
 

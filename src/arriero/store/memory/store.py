@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ...core.alert_rows import QUESTION_CAUSE
 from ...core.apps import may_run
 from ...core.lease import is_held, is_on_probation
 from ...core.ledger_batches import ASIDE_MAX, LedgerTasks
@@ -43,6 +44,7 @@ from ...model.failures import read_task_failure
 from ...model.leases import LeaseRow
 from ...model.processes import FIRST, LeaderSurvey, ProcessRow, describe_epoch_refusal
 from ...model.progress import PublishedRow, format_version
+from ...model.questions import QuestionRow
 from ...model.schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
 from ...model.signals import SET_ASIDE, SIGNALS_MAX
 from ...model.tags import read_tags
@@ -76,6 +78,22 @@ from .tables import read_alert
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
+
+
+def _read_question(alert: AlertRow, task: TaskRow, steps: Sequence[StepRow]) -> QuestionRow:
+    step = next(step for step in steps if step.step_no == alert.step_no)
+    return QuestionRow(
+        alert.no,
+        task.task_id,
+        task.workflow,
+        task.app,
+        step.ordinal,
+        step.key,
+        alert.code,
+        step.arguments,
+        alert.opened_at,
+        step.not_before,
+    )
 
 
 class MemoryReading(MemoryUpkeep):
@@ -198,6 +216,17 @@ class MemoryReading(MemoryUpkeep):
     def _is_within(self, status: StatusRow, within: Reach) -> bool:
         task = self.tasks.get(status.task_no)
         return within.is_whole or (task is not None and within.includes(task.app, task.workflow))
+
+    async def questions(
+        self, *, of: str = "", after: int = 0, limit: int = 100, within: Reach = ANY_REACH
+    ) -> list[QuestionRow]:
+        found = sorted(self.open_alerts(QUESTION_CAUSE), key=lambda a: a.no)
+        rows = (
+            _read_question(alert, self.tasks[alert.task_no], self.steps_of(alert.task_no))
+            for alert in found
+            if alert.no > after and of in ("", alert.code)
+        )
+        return list(islice((row for row in rows if within.includes(row.app, row.workflow)), limit))
 
     async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
         found = (a for a in self.alert_rows.values() if a.no > after and not (open_only and a.closed_at is not None))

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...core.alert_rows import BREAKER_CAUSE
+from ...core.alert_rows import BREAKER_CAUSE, QUESTION_CAUSE
 from ...core.breaker import is_remembered
 from ...core.convoys import Gone, NextUnreadable
 from ...core.limits import list_waiting_keys
@@ -256,21 +256,24 @@ class MemoryTasks(MemorySignals, BreakerTable):
         self._put(self.statuses, number, replace(status, no=number))
 
     def add_alert(self, alert: AlertRow) -> None:
-        if alert.cause == UNREADABLE and self._is_told_unreadable(alert):
+        known = self.open_alerts(alert.cause) if alert.cause in (UNREADABLE, QUESTION_CAUSE) else []
+        if any((k.task_no, k.step, k.step_no) == (alert.task_no, alert.step, alert.step_no) for k in known):
             return
         number = self.next_number("alert")
         self._put(self.alert_rows, number, replace(alert, no=number))
 
-    def _is_told_unreadable(self, alert: AlertRow) -> bool:
-        return any((known.task_no, known.step) == (alert.task_no, alert.step) for known in self._open_of_unreadable())
-
-    def _open_of_unreadable(self) -> list[AlertRow]:
-        return [a for a in self.alert_rows.values() if a.cause == UNREADABLE and a.closed_at is None]
+    def open_alerts(self, cause: str) -> list[AlertRow]:
+        return [a for a in self.alert_rows.values() if a.cause == cause and a.closed_at is None]
 
     def close_alert(self, task_no: int, at: Instant, *, causes: tuple[str, ...] = ()) -> None:
         """``causes``: only such alerts; none given: all that are open."""
         for alert in list(self.alert_rows.values()):
             if alert.task_no == task_no and (not causes or alert.cause in causes):
+                self._close(alert, at)
+
+    def close_question(self, step_no: int, at: Instant) -> None:
+        for alert in self.open_alerts(QUESTION_CAUSE):
+            if alert.step_no == step_no:
                 self._close(alert, at)
 
     def close_breaker_alert(self, breaker: BreakerRow, at: Instant) -> None:

@@ -3,7 +3,7 @@
 Every row of a task is changed only by the one who has locked the task's own row; so what was read stays true.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -95,7 +95,7 @@ class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable, 
         self._added_steps: dict[int, StepRow] = {}
         self._statuses: list[StatusRow] = []
         self._alerts: list[AlertRow] = []
-        self._closed: list[tuple[int, Instant]] = []
+        self._closed: list[tuple[str, dict[str, Any]]] = []
         self._arguments: list[dict[str, Any]] = []
         self._edits: list[EditRow] = []
         self._late_answers: list[LateAnswerRow] = []
@@ -171,9 +171,17 @@ class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable, 
         self._alerts.append(alert)
 
     def close_alert(self, task_no: int, at: Instant) -> None:
-        self._closed.append((task_no, at))
+        self._closed.append(("close_alert", {"task_no": task_no, "at": at}))
+        self._close_unwritten(at, lambda alert: alert.task_no == task_no)
+
+    def close_question(self, step_no: int, at: Instant) -> None:
+        self._closed.append(("close_question", {"step_no": step_no, "at": at}))
+        self._close_unwritten(at, lambda alert: alert.step_no == step_no)
+
+    def _close_unwritten(self, at: Instant, is_meant: Callable[[AlertRow], bool]) -> None:
+        """Close alerts that this transaction has opened."""
         self._alerts = [
-            replace(alert, closed_at=at, attempts=alert.attempts + 1, next_at=at) if alert.task_no == task_no else alert
+            replace(alert, closed_at=at, attempts=alert.attempts + 1, next_at=at) if is_meant(alert) else alert
             for alert in self._alerts
         ]
 
@@ -215,8 +223,8 @@ class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable, 
         changed = (*self._added_steps.values(), *(self._steps[number] for number in steps))
         if any(step.limit_keys not in NO_LIMIT_KEYS for step in changed):  # of most steps none is
             self.note_waiting_keys(changed)
-        for task_no, at in self._closed:
-            self.ask("close_alert", {"task_no": task_no, "at": at})
+        for name, asked in self._closed:
+            self.ask(name, asked)
         if self._alerts:
             self.transaction.write(INSERT_ALERTS, self._alerts)
         if self._arguments:

@@ -80,6 +80,10 @@ class Table(Rows, PublishedRows, Protocol):
         """Close a task's open alert: every sink is to be delivered again."""
         ...
 
+    def close_question(self, step_no: int, at: Instant) -> None:
+        """Close the open alert of a question, if there is one: every sink is to be delivered again."""
+        ...
+
     def set_apart(self, error: UnreadableRow) -> None:
         """Leave the task or convoy of an unreadable row alone for a while, and notify an operator."""
         ...

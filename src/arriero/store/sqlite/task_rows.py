@@ -248,6 +248,9 @@ class SqliteWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable, Wo
     def close_alert(self, task_no: int, at: Instant) -> None:
         self._run("close_alert", {"task_no": task_no, "at": at})
 
+    def close_question(self, step_no: int, at: Instant) -> None:
+        self._run("close_question", {"step_no": step_no, "at": at})
+
     def latest_instant(self) -> Instant:
         """The instant of the history's last commit; 0 when there is none."""
         instant: Instant = self._run("select_latest_instant").fetchone()[0]

@@ -128,3 +128,8 @@ BEGIN
     END LOOP;
 END
 $rights$;
+
+-- Questions to operators are alerts of their own cause; this is the row that waits for the answer.
+ALTER TABLE {schema}.alert ADD COLUMN step_no bigint;
+CREATE UNIQUE INDEX alert_of_step ON {schema}.alert (step_no) WHERE cause = 'question' AND closed_at IS NULL;
+CREATE INDEX alert_question ON {schema}.alert (no) WHERE cause = 'question' AND closed_at IS NULL;

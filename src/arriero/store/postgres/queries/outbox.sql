@@ -66,6 +66,22 @@ UPDATE {schema}.alert SET told = %(told)s, next_at = %(next_at)s, error = %(erro
 UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts + 1, next_at = %(at)s
  WHERE task_no = %(task_no)s AND closed_at IS NULL
 
+-- close_question: a question was answered, or nobody waits for the answer: every sink must hear of its alert again.
+UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts + 1, next_at = %(at)s
+ WHERE step_no = %(step_no)s AND cause = 'question' AND closed_at IS NULL
+
+-- select_questions: open questions in the order in which they were asked.
+-- Params: of: who is asked (empty: anyone); after (no); limit; apps, workflows (arrays): only of tasks of these (null: any).
+SELECT alert.no, task.task_id, task.workflow, task.app, step.ordinal, step.key, alert.code, step.arguments, alert.opened_at, step.not_before
+  FROM {schema}.alert AS alert
+       JOIN {schema}.task AS task ON task.task_no = alert.task_no
+       JOIN {schema}.step AS step ON step.step_no = alert.step_no
+ WHERE alert.cause = 'question' AND alert.closed_at IS NULL AND alert.no > %(after)s AND (%(of)s = '' OR alert.code = %(of)s)
+   AND (%(apps)s::text[] IS NULL OR task.app = ANY(%(apps)s))
+   AND (%(workflows)s::text[] IS NULL OR task.workflow = ANY(%(workflows)s))
+ ORDER BY alert.no
+ LIMIT %(limit)s
+
 -- close_unreadable: every row of some tasks can be read again: every sink must hear of the alert again.
 UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts + 1, next_at = %(at)s
  WHERE task_no = ANY(%(task_nos)s) AND cause = 'unreadable' AND closed_at IS NULL

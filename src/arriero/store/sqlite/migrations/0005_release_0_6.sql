@@ -87,3 +87,8 @@ CREATE TABLE arriero_workflow_pause (
     paused_at INTEGER NOT NULL,
     PRIMARY KEY (app, workflow)
 ) WITHOUT ROWID;
+
+-- Questions to operators are alerts of their own cause; this is the row that waits for the answer.
+ALTER TABLE arriero_alert ADD COLUMN step_no INTEGER;
+CREATE UNIQUE INDEX arriero_alert_of_step ON arriero_alert (step_no) WHERE cause = 'question' AND closed_at IS NULL;
+CREATE INDEX arriero_alert_question ON arriero_alert (no) WHERE cause = 'question' AND closed_at IS NULL;

@@ -29,8 +29,8 @@ SELECT no, queue, task_no, '', '', number, incarnation, kind, at, data
 
 -- insert_alert: a task needs an operator. A task has at most one open alert about an unreadable row.
 INSERT INTO arriero_alert (task_no, incarnation, cause, reason, step, code, opened_at, closed_at, told, attempts, next_at, error,
-                           trace)
-VALUES (:task_no, :incarnation, :cause, :reason, :step, :code, :opened_at, NULL, '[]', 0, :next_at, '', :trace)
+                           trace, step_no)
+VALUES (:task_no, :incarnation, :cause, :reason, :step, :code, :opened_at, NULL, '[]', 0, :next_at, '', :trace, :step_no)
     ON CONFLICT DO NOTHING
 
 -- select_alerts: alerts in the order in which they were opened.
@@ -60,6 +60,22 @@ UPDATE arriero_alert SET told = :told, next_at = :next_at, error = :error WHERE 
 -- close_alert: a task left its error: every sink must hear of the alert again.
 UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at
  WHERE task_no = :task_no AND closed_at IS NULL
+
+-- close_question: a question was answered, or nobody waits for the answer: every sink must hear of its alert again.
+UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at
+ WHERE step_no = :step_no AND cause = 'question' AND closed_at IS NULL
+
+-- select_questions: open questions in the order in which they were asked.
+-- Params: of: who is asked (empty: anyone); after (no); limit; apps, workflows (JSON arrays): only of tasks of these (null: any).
+SELECT alert.no, task.task_id, task.workflow, task.app, step.ordinal, step.key, alert.code, step.arguments, alert.opened_at, step.not_before
+  FROM arriero_alert AS alert
+       JOIN arriero_task AS task ON task.task_no = alert.task_no
+       JOIN arriero_step AS step ON step.step_no = alert.step_no
+ WHERE alert.cause = 'question' AND alert.closed_at IS NULL AND alert.no > :after AND (:of = '' OR alert.code = :of)
+   AND (:apps IS NULL OR task.app IN (SELECT value FROM json_each(:apps)))
+   AND (:workflows IS NULL OR task.workflow IN (SELECT value FROM json_each(:workflows)))
+ ORDER BY alert.no
+ LIMIT :limit
 
 -- close_unreadable: every row of some tasks can be read again: every sink must hear of the alert again.
 UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at

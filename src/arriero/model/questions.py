@@ -1,0 +1,51 @@
+"""Plain data: questions to operators. A question is a wait (``model.signals``) that an operator answers."""
+
+import msgspec
+
+from . import Instant, StepRow
+from .signals import name_wait
+
+_PREFIX = name_wait("question", "")
+
+
+class AskedQuestion(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A question to operators, as it is recorded in the row that waits for the answer.
+
+    Args:
+        question: for operators.
+        form: JSON Schema of the answer.
+        operators: number of operators who must give the same answer.
+    """
+
+    question: str
+    form: msgspec.Raw = msgspec.Raw(b"{}")
+    operators: int = 1
+
+
+read_question = msgspec.json.Decoder(AskedQuestion).decode
+
+
+def describe_question(step: StepRow) -> dict[str, str]:
+    """Describe a question for the submitter of its task: who is asked, and the text."""
+    return {"of": step.name.removeprefix(_PREFIX), "question": read_question(step.arguments).question}
+
+
+class QuestionRow(msgspec.Struct, frozen=True, gc=False):
+    """An open question with its task, in the order in which questions were asked.
+
+    Args:
+        no: of its alert, which orders the list.
+        ordinal, key, arguments, not_before: of the row that waits.
+        of: the operators who are asked.
+    """
+
+    no: int
+    task_id: str
+    workflow: str
+    app: str
+    ordinal: int
+    key: str
+    of: str
+    arguments: str
+    opened_at: Instant
+    not_before: Instant | None
