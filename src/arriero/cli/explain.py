@@ -171,8 +171,9 @@ def _print_acts(acts: Sequence[PersonAct], now: Instant) -> None:
     click.echo("\nwhat operators did:")
     for act in acts[-ACTS_SHOWN_MAX:]:
         changed = f", and it went from {act.before} to {act.after}" if act.before != act.after else ""
+        values = "".join(f"; {change}" for change in act.changes)
         _print_sentence(
-            f'- {format_instant_and_age(act.at, now)} {act.by} asked for {act.verb}{changed}: "{act.reason}"'
+            f'- {format_instant_and_age(act.at, now)} {act.by} asked for {act.verb}{changed}: "{act.reason}"{values}'
         )
     if len(acts) > ACTS_SHOWN_MAX:
         click.echo(f"  and {format_count(len(acts) - ACTS_SHOWN_MAX, 'earlier act')}; `arriero history` prints all")

@@ -53,7 +53,7 @@ class ShownPublished(msgspec.Struct, frozen=True):
 
 
 class ShownAct(msgspec.Struct, frozen=True):
-    """An action of an operator."""
+    """An action of an operator. ``changes``: limits and tags that it changed, in words, with the old values."""
 
     at: datetime
     verb: str
@@ -61,6 +61,7 @@ class ShownAct(msgspec.Struct, frozen=True):
     reason: str
     before: str
     after: str
+    changes: tuple[str, ...] = ()
 
 
 class ActionAnswer(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from ..events import UNREADABLE_EVENT, Event, HistoryNames, UnreadableEvent, describe_event, read_events_to_show
 from ..events.signal import SignalSetAside
-from ..events.step import CompensationDispatched, StepDispatched
+from ..events.step import CompensationDispatched, StepAdjusted, StepDispatched, StepOpened
 from ..events.task import OperatorAction, OperatorApproval, TaskTerminal, UndoBegun, read_state_word
 from ..model import HistoryRow, Instant, StepRow, TaskRow, TaskState, Verb, seconds_between
 from ..text.format import format_duration
@@ -71,6 +71,8 @@ def _count_incarnation(event: Event | UnreadableEvent, now: int) -> int:
 SHORT_SECONDS = 60.0  # of what ended sooner after its submission, no wait for an operator is worth looking for
 
 _TYPES_READ = ("step.dispatched", "compensation.dispatched", "task.terminal", "operator.action", UNREADABLE_EVENT)
+_KEEP_OLD_VALUES = frozenset((Verb.EXTEND, Verb.ADJUST, Verb.TAG))
+_ACT_FIELDS = ("verb", "by", "reason", "before", "after")
 _LEAVES_AN_END = frozenset((Verb.RESUBMIT, Verb.COMPENSATE))
 _ENDS_A_PAUSE = frozenset((Verb.RESUME, Verb.COMPENSATE, Verb.CANCEL))
 
@@ -103,7 +105,7 @@ class Elapsed(msgspec.Struct, frozen=True):
 
 
 class PersonAct(msgspec.Struct, frozen=True):
-    """An action of an operator on the task."""
+    """An action of an operator on the task. ``changes``: limits and tags that it changed, in words, with the old values."""
 
     at: Instant
     verb: str
@@ -111,6 +113,7 @@ class PersonAct(msgspec.Struct, frozen=True):
     reason: str
     before: str
     after: str
+    changes: tuple[str, ...] = ()
 
 
 class PersonApproval(msgspec.Struct, frozen=True):
@@ -143,6 +146,7 @@ class TaskPast:
         self.unreadable: list[int] = []  # numbers of rows of the history
         self._ended: tuple[Instant, bool] | None = None
         self._paused: Instant | None = None
+        self._names = HistoryNames()
         for row in history:
             self.add(row)
 
@@ -161,6 +165,11 @@ class TaskPast:
                 self._end_pause(at)
                 self._end_rest(at)
                 self._ended = (at, read_state_word(state) == TaskState.HELD)
+            case StepOpened():
+                event.describe(self._names)  # which learn the step's name from it
+            case StepAdjusted() if self.acts:
+                changes = (*self.acts[-1].changes, event.describe(self._names))
+                self.acts[-1] = msgspec.structs.replace(self.acts[-1], changes=changes)
             case SignalSetAside():
                 self.set_aside.append((event.signal, event.reason))
             case UndoBegun():
@@ -172,9 +181,9 @@ class TaskPast:
                     self.approvals.append(approval)
             case OperatorAction(verb=verb):
                 self.approvals.clear()
-                self.acts.append(
-                    PersonAct(at, verb, event.by, event.reason, *map(read_state_word, (event.before, event.after)))
-                )
+                before, after = map(read_state_word, (event.before, event.after))
+                changes = tuple(event.list_changes()) if verb in _KEEP_OLD_VALUES else ()
+                self.acts.append(PersonAct(at, verb, event.by, event.reason, before, after, changes))
                 if verb in _LEAVES_AN_END:
                     self._end_rest(at)
                 if verb in _ENDS_A_PAUSE:
@@ -185,8 +194,8 @@ class TaskPast:
                 if row.no not in self.unreadable[-1:]:
                     self.unreadable.append(row.no)
                 if kind == "operator.action":
-                    words = [str(event.fields.get(name, "")) for name in ("verb", "by", "reason", "before", "after")]
-                    self.acts.append(PersonAct(at, *words))
+                    verb, by, reason, *states = (str(event.fields.get(name, "")) for name in _ACT_FIELDS)
+                    self.acts.append(PersonAct(at, verb, by, reason, states[0], states[1]))
 
     def last(self, verb: Verb) -> PersonAct | None:
         """Return the last action with this verb."""
