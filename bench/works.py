@@ -221,6 +221,14 @@ WORKS = (
         min,
         tasks=20_000,
     ),
+    Work(
+        "signals",
+        "1,000 waiting tasks, from a signal to the code, and a step's way, in turn; then more tasks that wait",
+        {"ratio": "", "signal p50": "ms", "step p50": "ms", "memory": "MB"},
+        min,
+        tasks=100_000,
+        runs=1,  # it takes turns itself
+    ),
     Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min, stores=("sqlite",)),
     Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, 100_000, ("sqlite",)),
 )
@@ -319,6 +327,7 @@ GOALS = (
     Goal("takeover", "freeze p100", "", _on_both(10), at_least=False),
     Goal("takeover", "kill p100", "", _on_both(3), at_least=False),
     Goal("takeover", "stop p100", "", _on_both(1), at_least=False),
+    Goal("signals", "ratio", "", _on_both(1.5), at_least=False),
     Goal("schedules", "submitted in", "", _on_both(10), at_least=False),
     Goal("http", "ratio", "", _on_both(0.6)),
     Goal("schedules", "ratio", "", _on_both(1.5), at_least=False),

@@ -8,7 +8,7 @@ from datetime import timedelta
 from common import HANGS_SECONDS, HTTP_SECONDS, PAYLOAD, WARM_UP_TASKS, Ends, Marks
 
 import arriero
-from arriero import Agent, App, Attempt, workflow
+from arriero import Agent, App, Attempt, Signal, workflow
 
 HOT_KEY = -2
 
@@ -20,6 +20,8 @@ ran: defaultdict[int, list[int]] = defaultdict(list)  # by key, the numbers of m
 hot_may_run = asyncio.Event()
 hung_at: list[float] = []  # when each attempt of ``hang`` began, of the task under way
 all_accepted = asyncio.Event()
+go = Signal("go", int)
+went: dict[object, float] = {}  # when the code of a task got somewhere
 marks: list[Marks] = []  # where steps write down that they ran, if anywhere
 
 
@@ -113,7 +115,26 @@ async def hung_once() -> None:
     await hang()
 
 
-app = App("bench", agents=[echoes], workflows=[three, three_calls, marked, slumber, nap, handle, handle_hot, hung_once])
+@workflow
+async def await_signal(index: int) -> None:
+    went[index] = time.perf_counter()
+    await go.wait()
+    went[index] = time.perf_counter()
+
+
+@workflow
+async def two_notes(number: int) -> None:
+    await note(0, number)
+    went[number, "asks"] = time.perf_counter()
+    await note(0, number)
+    went[number] = time.perf_counter()
+
+
+app = App(
+    "bench",
+    agents=[echoes],
+    workflows=[three, three_calls, marked, slumber, nap, handle, handle_hot, hung_once, await_signal, two_notes],
+)
 
 
 async def finish(tasks: int) -> None:

@@ -13,6 +13,7 @@ from arriero_masses import sleeping, w7, w8
 from arriero_processes import w1x2, w4, w9
 from arriero_pull import pull
 from arriero_schedules import schedules
+from arriero_signals import signals
 from arriero_takeover import takeover
 from common import (
     HTTP_SECONDS,
@@ -117,6 +118,7 @@ WORKS = {
     "w6": w6,
     "w8": w8,
     "w10": w10,
+    "signals": signals,
     "cold": cold,
     "flood": flood,
     "sleeping": sleeping,

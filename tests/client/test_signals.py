@@ -1,9 +1,10 @@
 """Signals and requests through the public API, on a virtual clock."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from arriero import (
 )
 from arriero.client.signals import build_send
 from arriero.errors import ArrieroError
+from arriero.model.commands import AnyCommand
 from arriero.model.signals import VALUE_BYTES_MAX
 from arriero.testing import World
 
@@ -369,6 +371,28 @@ async def test_a_request_is_answered_by_the_task_that_received_it(world: World) 
         await second.result()
     await first.send(refused("now"))
     assert await first.request(change_address("x"), timeout=5, request_id="r") == 1
+
+
+async def test_the_commit_of_a_signal_is_also_that_of_the_claim_of_a_task_that_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = await world.app.submit(patient(3_600))
+    await world.clock.advance(60)
+    node = world.app.session.openings.find().node
+    assert node is not None and node.session is not None
+    assert node.session.scheduler.drivers == {}  # it was put down
+    written: list[list[str]] = []
+    committer = node.session.committer
+    write = committer._write
+
+    async def note(commands: Sequence[AnyCommand]) -> Sequence[Any]:
+        written.append([type(command).__name__ for command in commands])
+        return await write(commands)
+
+    monkeypatch.setattr(committer, "_write", note)
+    await task.send(approved(Approval("ana")))
+    assert await task.result() == "ana"
+    assert written[:2] == [["SendSignal", "Claim"], ["Advance"]]
 
 
 async def test_a_release_may_change_the_limit_of_a_wait_while_a_task_waits(world: World) -> None:

@@ -330,6 +330,7 @@ class Session:
         if session is None:
             (answer,) = await apply_patiently(store, [command], self.ports.clock)
         else:
+            session.scheduler.claim_after(command.task_no)
             answer = await session.committer.ask(command)
         if isinstance(answer, SignalKept):
             self._note_signal(answer.task)

@@ -1,5 +1,6 @@
 """The Scheduler of one process: claims what is due, holds a driver for each task, and reads records again."""
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -191,6 +192,11 @@ class Scheduler:
         )
         context.committer.put(command, lambda answer: self._process_claim_answer(room, answer))
 
+    def claim_after(self, task_no: int) -> None:
+        """Claim in the commit of the command that is put next, which may wake this task. One that is held here needs no claim."""
+        if task_no not in self.drivers:
+            asyncio.get_running_loop().call_soon(self.claim_soon)
+
     def _process_claim_answer(self, room: int, answer: Answer | BaseException) -> None:
         self._claiming = False
         tasks = answer.tasks if isinstance(answer, Claimed) else ()
@@ -343,7 +349,8 @@ class Scheduler:
     def note_news(self, task: TaskRow) -> None:
         """Look at a task that something came for; ``task`` as it stands now. If it is free, it may be due."""
         if task.locked_by is None:
-            self.claim_soon()
+            if task.task_no not in self.drivers:  # claimed in the same commit, see ``claim_after``
+                self.claim_soon()
             return
         driver = self.drivers.get(task.task_no) if task.locked_by == self._context.process_no else None
         if driver is not None and driver.run.task.revision < task.revision:
