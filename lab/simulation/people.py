@@ -36,7 +36,7 @@ LIMITS = (  # fewer attempts than have failed are refused
     {"attempts": 6},
     {"complete_within": 9.0},
     {"delay": 0.0, "cool_off": 0.5},
-    {"rounds": 3, "wait_within": 20.0},
+    {"rounds": 3, "cool_off": 2.0, "wait_within": 20.0},  # by default a round begins after 15 minutes
 )
 MENDING = (Verb.RESUBMIT, Verb.RESUBMIT, Verb.ANSWER, Verb.COMPENSATE)
 _read_events = msgspec.json.Decoder(list[dict[str, Any]]).decode
