@@ -159,15 +159,15 @@ class Faults(msgspec.Struct):
     active: bool = True
     fired: Any = msgspec.field(default_factory=Counter)
 
-    def add_people(self, random: Random, snooze_random: Random, workflow_random: Random) -> None:
+    def add_people(self, random: Random, snooze_random: Random, workflow_random: Random, limits_random: Random) -> None:
         """Draw what operators do, each kind left out now and then.
 
-        They snooze tasks, change limits, and pause workflows, each in three runs of ten.
+        They snooze tasks, and pause workflows, in three runs of ten, and change limits in a quarter of them.
         """
         if workflow_random.random() < 0.3:
             self.workflow_operator = workflow_random.uniform(0.3, 1.0)
-        if workflow_random.random() < 0.3:
-            self.adjust = workflow_random.uniform(0.3, 1.0)
+        if limits_random.random() < 0.25:
+            self.adjust = limits_random.uniform(0.3, 1.0)
         if snooze_random.random() < 0.3:
             self.snooze = snooze_random.uniform(0.3, 1.0)
         for kind, strength in (("operator", 0.9), ("reader", 0.2), ("purge", 0.6)):

@@ -74,6 +74,7 @@ OF_A_DOUBTFUL_WORLD = 0.5  # of its tasks
 SNOOZE_KEY = "snooze-1229"  # with it, the seeds at which the tests of breakages begin have no snoozes
 PUBLISHING_KEY = "publish-7072"  # as SNOOZE_KEY
 WORKFLOW_KEY = "workflows-6"  # as SNOOZE_KEY
+LIMITS_KEY = "limits-544"  # as SNOOZE_KEY
 KEYS_SHARE = 0.5  # of the seeds that have convoys
 ELECTION_SHARE = 0.3  # of the seeds in which leaders, leases and clocks meet separate faults
 APPS_SHARE = 0.3  # of the seeds in which the last node is of another App that has the same code
@@ -149,7 +150,8 @@ class World:
         people_random = random_module.Random(f"people-{seed}")
         if people and faults is None:
             self.faults.add_people(
-                people_random, *(random_module.Random(f"{key}-{seed}") for key in (SNOOZE_KEY, WORKFLOW_KEY))
+                people_random,
+                *(random_module.Random(f"{key}-{seed}") for key in (SNOOZE_KEY, WORKFLOW_KEY, LIMITS_KEY)),
             )
         self._unexpected_random = random_module.Random(f"unexpected-{seed}")
         if faults is None:

@@ -28,6 +28,7 @@ BEGIN_AT = {
     "capability_without_fence": 5,
     "capability_without_signature": 5,
     "caught_up_though_ahead": 24,
+    "changed_limit_is_lost": 227,
     "compensate_past_pivot": 54,
     "deploy_drops_what_was_due": 10,
     "doubt_of_a_try_is_forgotten": 92,
