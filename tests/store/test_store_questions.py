@@ -178,6 +178,14 @@ async def test_questions_are_listed_in_pages_by_who_is_asked_and_within_a_reach(
     assert await world.store.questions(within=Reach(apps=("another",))) == []
 
 
+async def test_alerts_are_listed_without_questions_if_asked(world: World) -> None:
+    task = await asked(world)
+    await world.advance(await world.held("order-2"), ending=Hold(FAILED))
+    assert [alert.cause for alert in await world.store.alerts()] == ["question", "bug"]
+    assert [alert.task_id for alert in await world.store.alerts(questions=False)] == ["order-2"]
+    assert (await world.task(task.task_no)).state is TaskState.PROCESSING
+
+
 async def test_the_submitter_is_sent_a_status_with_the_question(world: World) -> None:
     await asked(world, reply_to="q")
     status = (await world.store.load_statuses("q", 10))[-1]

@@ -77,10 +77,10 @@ async def load_alert_causes(store: StateStore) -> AlertCauses:
     return AlertCauses(_build_causes(found), True)
 
 
-async def iterate_alert_rows(store: StateStore, *, open_only: bool) -> AsyncGenerator[AlertRow]:
-    """Iterate over alerts in the order of their opening, read page by page. Raises StoreError."""
+async def iterate_alert_rows(store: StateStore, *, open_only: bool, questions: bool = True) -> AsyncGenerator[AlertRow]:
+    """Iterate over alerts in the order of their opening, read page by page. ``questions``: with their alerts. Raises StoreError."""
     after = 0
-    while page := await store.alerts(open_only=open_only, after=after, limit=PAGE):
+    while page := await store.alerts(open_only=open_only, questions=questions, after=after, limit=PAGE):
         for row in page:
             yield row
         after = page[-1].no

@@ -11,7 +11,7 @@ import msgspec
 
 from ..config import load_configuration
 from ..core.alert_groups import summarize_groups
-from ..core.alert_rows import BREAKER_CAUSE, QUESTION_CAUSE, SCHEDULE_CAUSE
+from ..core.alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from ..core.apps import follow_renames
 from ..core.lease import read_process_about
 from ..declare.steps import Agent
@@ -124,12 +124,11 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
     breakers, down = diagnose_breakers(await store.list_breakers(), of_attempts.requests, survey.now)
     limits = diagnose_limits(await store.list_limits(), survey.processes, of_attempts.requests, survey.now)
     attempts = diagnose_attempts(of_attempts, survey.processes, down=down)
-    alerts = await store.alerts(open_only=True, limit=ALERTS_MAX)
-    of_errors = [alert for alert in alerts if alert.cause != QUESTION_CAUSE]
+    alerts = await store.alerts(open_only=True, questions=False, limit=ALERTS_MAX)
     found = diagnose_store(
         survey,
-        oldest_alert=next((alert for alert in of_errors if alert.cause not in _OF_NO_TASK), None),
-        causes=summarize_groups(of_errors),
+        oldest_alert=next((alert for alert in alerts if alert.cause not in _OF_NO_TASK), None),
+        causes=summarize_groups(alerts),
         unreadable=[alert for alert in alerts if alert.cause == UNREADABLE and alert.task_no],
         untold_alert=next(filter(_is_untold, alerts), None),
         not_undoable=not_undoable,

@@ -166,7 +166,7 @@ async def load_explanation(
 
 
 async def _find_alert(task_no: int, store: StateStore) -> AlertRow | None:
-    async with aclosing(iterate_alert_rows(store, open_only=True)) as alerts:
+    async with aclosing(iterate_alert_rows(store, open_only=True, questions=False)) as alerts:
         async for alert in alerts:
             if alert.task_no == task_no:
                 return alert

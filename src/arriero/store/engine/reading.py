@@ -284,9 +284,11 @@ class SurveyOperations(Transactions):
             status_of, "select_statuses", {"queue": queue, "limit": limit, "now": self.now(), **asked}
         )
 
-    async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
-        """Alerts in the order of their opening, after a ``no``."""
-        asked = {"open_only": open_only, "after": after, "limit": limit}
+    async def alerts(
+        self, *, open_only: bool = True, questions: bool = True, after: int = 0, limit: int = 100
+    ) -> list[AlertRow]:
+        """Alerts in the order of their opening, after a ``no``. ``questions``: with those of questions to operators."""
+        asked = {"open_only": open_only, "questions": questions, "after": after, "limit": limit}
         return await self._select(alert_of, "select_alerts", asked, Lane.SURVEYS)
 
     async def find_ledger(self, ledger_id: str) -> LedgerRow | None:

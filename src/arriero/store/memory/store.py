@@ -228,8 +228,11 @@ class MemoryReading(MemoryUpkeep):
         )
         return list(islice((row for row in rows if within.includes(row.app, row.workflow)), limit))
 
-    async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
+    async def alerts(
+        self, *, open_only: bool = True, questions: bool = True, after: int = 0, limit: int = 100
+    ) -> list[AlertRow]:
         found = (a for a in self.alert_rows.values() if a.no > after and not (open_only and a.closed_at is not None))
+        found = (a for a in found if questions or a.cause != QUESTION_CAUSE)
         return [read_alert(alert, self.tasks) for alert in sorted(found, key=lambda a: a.no)[:limit]]
 
     async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:

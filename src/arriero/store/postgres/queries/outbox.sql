@@ -49,11 +49,11 @@ SELECT taken.no, taken.task_no, coalesce(task.task_id, ''), coalesce(task.workfl
  ORDER BY was_due_at, taken.no
 
 -- select_alerts: alerts in the order in which they were opened.
--- Params: after (no), open_only, limit.
+-- Params: after (no), open_only, questions (whether those are among them), limit.
 SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.incarnation, cause, reason, step, code, opened_at, closed_at, told,
        attempts, alert.next_at, error, trace, tags
   FROM {schema}.alert AS alert LEFT JOIN {schema}.task AS task ON task.task_no = alert.task_no
- WHERE no > %(after)s AND (NOT %(open_only)s OR closed_at IS NULL)
+ WHERE no > %(after)s AND (NOT %(open_only)s OR closed_at IS NULL) AND (%(questions)s OR cause <> 'question')
  ORDER BY no
  LIMIT %(limit)s
 

@@ -34,11 +34,11 @@ VALUES (:task_no, :incarnation, :cause, :reason, :step, :code, :opened_at, NULL,
     ON CONFLICT DO NOTHING
 
 -- select_alerts: alerts in the order in which they were opened.
--- Params: after (no), open_only, limit.
+-- Params: after (no), open_only, questions (whether those are among them), limit.
 SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.incarnation, cause, reason, step, code, opened_at,
        closed_at, told, attempts, next_at, error, trace, tags
   FROM arriero_alert AS alert LEFT JOIN arriero_task AS task ON task.task_no = alert.task_no
- WHERE no > :after AND (NOT :open_only OR closed_at IS NULL)
+ WHERE no > :after AND (NOT :open_only OR closed_at IS NULL) AND (:questions OR cause <> 'question')
  ORDER BY no
  LIMIT :limit
 
