@@ -99,6 +99,7 @@ examples: $(VENV)/.test
 	$(BIN)/python examples/traces/run.py
 	$(BIN)/python examples/fastapi_shop/run.py
 	$(BIN)/python examples/fastapi_sqlite/run.py
+	$(BIN)/python examples/approval/run.py
 	$(BIN)/python examples/django_shop/run.py
 	$(BIN)/python examples/agents/run.py --orders 200
 
