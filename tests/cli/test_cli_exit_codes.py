@@ -102,6 +102,7 @@ def test_every_exception_is_one_line_and_with_json_one_problem_document_of_the_s
     assert line == f"arriero: {document['detail']}"
     members = {"state": "processed", "allowed": ["resubmit"]} if issubclass(kind, errors.VerbRefused) else {}
     members = {"state": "processed", "because": "ended"} if kind is errors.SignalRefused else members
+    members = {"because": "ended"} if kind is errors.CallbackRefused else members
     assert document == {
         "type": f"urn:arriero:problem:{meaning.problem.code}",
         "title": meaning.problem.title,

@@ -151,7 +151,7 @@ class Vault:
 
         @workflow
         async def decide(order: str) -> bool:
-            return await ask(f"{reason}: refund {order}?", bool, of="finance")
+            return await ask(f"{reason}: refund?", bool, of="finance")  # who may read alerts may read it
 
         @workflow
         async def listen(order: str) -> str:

@@ -16,6 +16,7 @@ from vault import Ask, Vault
 
 from arriero import Leadership
 from arriero.client.convoy import ConvoyView
+from arriero.client.questions import OpenQuestion
 from arriero.client.remote_agents import RemoteRequest
 from arriero.client.task_shapes import TaskAnswer
 from arriero.events.base import payload_hash
@@ -143,7 +144,7 @@ async def test_a_history_without_payloads_has_no_hash_by_which_a_payload_could_b
 
 
 # Members of a free type that hold neither a payload nor a reason.
-PLAIN = {(TaskAnswer, "policy"), (ConvoyView, "policy"), (ConvoyView, "own_policy")}
+PLAIN = {(TaskAnswer, "policy"), (ConvoyView, "policy"), (ConvoyView, "own_policy"), (OpenQuestion, "form")}
 EVENT_MEMBERS = {(HistoryEntry, "events"), (REPLIES.ReplyMessage, "event")}
 
 
