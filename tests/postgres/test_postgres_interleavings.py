@@ -53,6 +53,7 @@ from arriero.model.commands import (
 )
 from arriero.model.leases import LeaseHolder, LeaseRow
 from arriero.model.moves import BeginUndo, Ending, NewStep, PlanUndo, PutDown, Reported
+from arriero.model.questions import QuestionRow
 from arriero.model.workflow_pauses import WorkflowPauseRow
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded
 from arriero.store.engine import processes
@@ -510,6 +511,9 @@ class World:
 
     async def alerts(self, *, limit: int) -> list[AlertRow]:
         return []
+
+    async def questions(self, *, limit: int) -> list[QuestionRow]:
+        return []  # no code asks here
 
     def of(self, name: str) -> Any:
         """All that one schedule has left."""

@@ -44,6 +44,7 @@ from arriero.events.base import payload_hash
 from arriero.model import (
     AlertRow,
     ConvoyOverrides,
+    ConvoyState,
     ConvoyVerb,
     Instant,
     Loaded,
@@ -128,6 +129,7 @@ LIMITS = (
 )
 SIBLINGS = (("payments", ("shipping",)), ("shipping", ("payments",)))
 JUMPS = (0.0, 0.0, 0.000001, 0.000001, 0.4, 0.4, 1.0, 1.0, 2.999999, 3.0, 10.0, 60.0)
+LONGER = (*JUMPS[::3], 300.0, 600.0)  # the last are longer than an attempt may take
 
 
 PUT_OFF = {"workflow_paused": "put off", "workflow_resumed": "let begin"}
@@ -458,8 +460,8 @@ class SqliteAgainstMemory:
             "fence": of.fence - (chance.random() < 0.05),
         }
         if chance.random() < 0.5:
-            latest = later(self.clock(), chance.choice(JUMPS))
-            return [ExtendAttempt(**asked, seconds=chance.choice(JUMPS), latest=latest)]
+            latest = later(self.clock(), chance.choice(LONGER))
+            return [ExtendAttempt(**asked, seconds=chance.choice(LONGER), latest=latest)]
         replaces = None if chance.random() < 0.3 else payload_hash(of.checkpoint)
         return [SaveCheckpoint(**asked, value=str(chance.randrange(1000)), replaces=replaces)]
 
@@ -621,6 +623,8 @@ class SqliteAgainstMemory:
         if not self.memory.convoys:
             return
         convoy = self.random.choice(list(self.memory.convoys.values()))
+        gaps = [one for one in self.memory.convoys.values() if one.state is ConvoyState.GAP]
+        convoy = self.choose_by_clock([convoy, *gaps])
         verb = self.random.choice(tuple(ConvoyVerb) if self.one_in(4) else list_allowed_convoy_verbs(convoy))
         members = self.memory.members(convoy.convoy_no)
         waiting = [task for task in members if task.turn is Turn.WAITING]
