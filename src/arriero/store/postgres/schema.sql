@@ -299,13 +299,16 @@ CREATE TABLE {schema}.alert (
     attempts integer NOT NULL,
     next_at bigint,                 -- when to tell it (again); null: every sink knows
     error text NOT NULL,
-    trace text                      -- JSON array: where in the code the failure was
+    trace text,                     -- JSON array: where in the code the failure was
+    step_no bigint                  -- of a question: the row that waits for the answer
 );
 CREATE INDEX alert_of_task ON {schema}.alert (task_no);
 CREATE INDEX alert_due ON {schema}.alert (next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX alert_open ON {schema}.alert (no) WHERE closed_at IS NULL;
 -- Of a row that a release cannot read an operator is told once, whoever finds it.
 CREATE UNIQUE INDEX alert_unreadable ON {schema}.alert (task_no, step) WHERE cause = 'unreadable' AND closed_at IS NULL;
+CREATE UNIQUE INDEX alert_of_step ON {schema}.alert (step_no) WHERE cause = 'question' AND closed_at IS NULL;
+CREATE INDEX alert_question ON {schema}.alert (no) WHERE cause = 'question' AND closed_at IS NULL;
 
 -- What a key is doing: whose turn it is. Keys stay when their tasks have ended.
 CREATE TABLE {schema}.convoy (

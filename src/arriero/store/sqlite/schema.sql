@@ -305,13 +305,16 @@ CREATE TABLE arriero_alert (
     attempts INTEGER NOT NULL,
     next_at INTEGER,                -- when to tell it (again); null: every sink knows
     error TEXT NOT NULL,
-    trace TEXT                      -- JSON array: where in the code the failure was
+    trace TEXT,                     -- JSON array: where in the code the failure was
+    step_no INTEGER                 -- of a question: the row that waits for the answer
 );
 CREATE INDEX arriero_alert_of_task ON arriero_alert (task_no);
 CREATE INDEX arriero_alert_due ON arriero_alert (next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX arriero_alert_open ON arriero_alert (no) WHERE closed_at IS NULL;
 -- Of a row that a release cannot read an operator is told once, whoever finds it.
 CREATE UNIQUE INDEX arriero_alert_unreadable ON arriero_alert (task_no, step) WHERE cause = 'unreadable' AND closed_at IS NULL;
+CREATE UNIQUE INDEX arriero_alert_of_step ON arriero_alert (step_no) WHERE cause = 'question' AND closed_at IS NULL;
+CREATE INDEX arriero_alert_question ON arriero_alert (no) WHERE cause = 'question' AND closed_at IS NULL;
 
 -- What a key is doing. Keys stay when their tasks have ended.
 CREATE TABLE arriero_convoy (
