@@ -19,7 +19,7 @@ from arriero.declare import context
 from arriero.declare.questions import ask
 from arriero.declare.workflows import Workflow, workflow
 from arriero.errors import StoreError
-from arriero.model import StepRow, StepState, TaskRow, TaskState, Verb
+from arriero.model import MICROSECONDS, StepRow, StepState, TaskRow, TaskState, Verb
 from arriero.model.answers import Refusal
 from arriero.model.signals import is_question
 
@@ -35,6 +35,8 @@ TASKS_MAX = 3
 WITHIN_SECONDS = 3.0
 OTHERWISE = "nobody"
 PATIENCE_SECONDS = 14.0  # after which an operator answers whatever is open
+AT_THE_END = 0.7  # of the questions with a time: operators answer around the instant in which it is over
+AROUND_SECONDS = (-0.03, 0.01)  # they look at the task first, and the network takes its time
 BY_ANOTHER = 0.4  # of the answers: another operator answers the same question, too
 
 Answers = list[str]
@@ -94,9 +96,13 @@ class Questions:
 
     async def _answer_all(self, name: str) -> None:
         """Answer at any instant, also around the end of the time; what has a time may be left to it."""
-        begin = self._world.loop.time()
+        begin, seen = self._world.loop.time(), set[int]()
         while not self._is_over(name):
             await asyncio.sleep(self._random.uniform(0.05, 1.2))
+            for step in self._list_open(name):
+                if step.step_no not in seen:
+                    seen.add(step.step_no)
+                    self._plan_late_answer(name, step)
             is_patient = self._world.loop.time() < begin + PATIENCE_SECONDS
             for step in self._list_open(name):
                 if is_patient and self._random.random() < 0.6:
@@ -105,6 +111,15 @@ class Questions:
                     continue
                 for _ in range(2 if self._random.random() < BY_ANOTHER else 1):
                     self._world.spawn(self._answer(name, step), 0)
+
+    def _plan_late_answer(self, name: str, step: StepRow) -> None:
+        if step.not_before is not None and self._random.random() < AT_THE_END:
+            left = (step.not_before - self._world.store.now()) / MICROSECONDS
+            self._world.spawn(self._answer_in(left + self._random.uniform(*AROUND_SECONDS), name, step), 0)
+
+    async def _answer_in(self, seconds: float, name: str, step: StepRow) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+        await self._answer(name, step)
 
     async def _answer(self, name: str, step: StepRow) -> None:
         """Give one answer. Of one whose acknowledgement was lost nothing is said."""

@@ -90,8 +90,27 @@ async def asks_badly(what: str) -> Any:
             return await arriero.ask("Yes?", int, within=-1)
 
 
+@dataclass
+class Marked:
+    """It reads what it wrote as another value."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        self.text = self.text.removesuffix("!")
+        if len(self.text) > 4:
+            raise ValueError("at most four letters")
+
+
+@workflow
+async def asks_for_marked(euros: int) -> str:
+    return (await arriero.ask("Its name?", Marked)).text
+
+
 app = App(
-    "shop", agents=[bank], workflows=[pay_out, pay_out_or_not, pay_out_by_two, asks_two, stops_asking, asks_badly]
+    "shop",
+    agents=[bank],
+    workflows=[asks_for_marked, pay_out, pay_out_or_not, pay_out_by_two, asks_two, stops_asking, asks_badly],
 )
 
 
@@ -151,6 +170,15 @@ async def test_an_answer_that_does_not_fit_the_form_is_refused_and_changes_nothi
     with pytest.raises(InvalidInput, match="question to finance: .*; the answer is JSON of the form"):
         await task.answer(step="question:finance", result=result, **ANA)
     assert await open_questions(world) == before
+
+
+async def test_an_answer_that_its_form_writes_as_another_value_is_refused(world: World) -> None:
+    task = await world.app.submit(asks_for_marked(1))
+    await wait_for_questions(world)
+    with pytest.raises(InvalidInput, match="its form reads what it wrote as another value"):
+        await task.answer(step="question:operators", result={"text": "abc!!"}, **ANA)
+    await task.answer(step="question:operators", result={"text": "abc!"}, **ANA)
+    assert await task.result() == "abc"
 
 
 async def test_a_question_wants_a_result(world: World) -> None:

@@ -56,6 +56,8 @@ BEGIN_AT = {
     "probe_without_guard": 27,
     "program_loses_its_attempt": 15,
     "published_older_over_newer": 325,
+    "question_alert_stays_open": 2,
+    "question_answered_late": 2,
     "ran_ahead_with_old_state": 15,
     "rate_forgets_tries": 4,
     "recover_without_still_expired": 58,

@@ -4,8 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from store_checks import history_violations
 from store_world import NOON, World
 
+from arriero.errors import UnreadableRow
 from arriero.model import Instant, StepKind, StepState, TaskRow, TaskState, Verb
 from arriero.model.answers import APPROVAL_NEEDED
 from arriero.model.commands import Operate
@@ -105,6 +107,42 @@ async def test_two_persons_must_give_the_same_answer_where_the_question_says_so(
     await world.written(answering(task, by="cy", result="true"))
     assert (await world.load(task.task_no)).steps[0].result == "true"
     assert (await world.events(task.task_no))[-2]["approved_by"] == ["ana"]
+
+
+async def test_an_answer_of_another_question_and_a_note_end_no_approval_of_an_answer(world: World) -> None:
+    task = await asked(world, question(operators=2), question("legal", operators=2))
+    for step in (1, 2):
+        await world.refused(answering(task, step=step, by="ana"), APPROVAL_NEEDED)
+    await world.written(answering(task, step=1, by="bo"))
+    tag = msgspec.structs.replace(answering(task, step=None), verb=Verb.TAG, result=None, tags='{"team":"a"}')
+    await world.written(tag)
+    await world.written(answering(task, step=2, by="bo"))
+    assert [step.result for step in (await world.load(task.task_no)).steps] == ["true", "true"]
+    assert await history_violations(world.store) == []
+
+
+async def test_another_verb_ends_the_approvals_of_an_answer(world: World) -> None:
+    task = await asked(world, question(operators=2))
+    await world.refused(answering(task, by="ana"), APPROVAL_NEEDED)
+    pause = msgspec.structs.replace(answering(task, step=None), verb=Verb.PAUSE, result=None)
+    await world.written(pause)
+    await world.refused(answering(task, by="bo"), APPROVAL_NEEDED)
+    await world.written(answering(task, by="ana"))
+
+
+async def test_a_question_whose_row_cannot_be_read_is_shown_as_it_stands_and_not_answered(world: World) -> None:
+    damaged = msgspec.structs.replace(question(), arguments='{"question":5}')
+    task = await asked(world, damaged)
+    assert [alert.reason for alert in await world.store.alerts()] == ['{"question":5}']
+    assert [row.arguments for row in await world.store.questions()] == ['{"question":5}']
+    (answer,) = await world.store.apply([answering(task)])
+    assert isinstance(answer, UnreadableRow) and "column arguments of table step" in str(answer)
+    assert (await world.load(task.task_no)).steps[0].state is StepState.PENDING
+
+
+async def test_open_questions_are_not_among_the_open_alerts_that_are_counted(world: World) -> None:
+    await asked(world)
+    assert (await world.store.measure_backlog()).alerts == 0
 
 
 async def test_an_answer_after_its_time_is_refused_also_before_the_timer_fires(world: World) -> None:

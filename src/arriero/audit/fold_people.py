@@ -28,7 +28,7 @@ from ..events.task import (
 from ..model import NOT_SAID, StepState, TaskState, Turn, Verb
 from ..model.policies import read_limit, set_limits
 from ..model.signals import name_wait
-from ..model.verb_rules import VERB_RULES
+from ..model.verb_rules import VERB_RULES, outlasts
 from ..text.person_names import list_skeletons
 from .fold import ENDED, STEP_IS_OPEN, StepFold, TaskFold
 from .fold_agents import judge_reopening
@@ -105,7 +105,7 @@ def _judge_approvers(task: TaskFold, event: OperatorAction) -> None:
     for name in event.approved_by:
         if (event.verb, name) not in task.approvals:
             task.convict("I77", f"{event.verb} is recorded as approved by {name}, who did not approve it")
-    task.approvals.clear()
+    task.approvals = [(verb, by) for verb, by in task.approvals if outlasts(verb, event.verb)]
 
 
 def _names_state(word: str, state: TaskState | None) -> bool:

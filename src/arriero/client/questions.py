@@ -1,6 +1,6 @@
 """Questions to operators: those that are open, and the check of an answer against the form that the code asks for."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..core.task_run import TaskRun
 from ..errors import InvalidInput
 from ..model import Loaded, StepRow, StepState, TaskState
 from ..model.instants import as_datetime
-from ..model.questions import QuestionRow, read_question
+from ..model.questions import QuestionRow, show_question
 from ..model.signals import is_question, name_wait
 from ..model.tokens import ANY_REACH, Reach
 from ..payloads import codec
@@ -55,11 +55,7 @@ class OpenQuestion(msgspec.Struct, frozen=True):
 
 def build_open_question(row: QuestionRow) -> OpenQuestion:
     """A question for operators and programs. What of it cannot be read is shown as it stands."""
-    try:
-        asked = read_question(row.arguments)
-        question, form, operators = asked.question, asked.form, asked.operators
-    except (msgspec.MsgspecError, UnicodeError):
-        question, form, operators = row.arguments, msgspec.Raw(b"{}"), 1
+    asked = show_question(row.arguments)
     name = name_wait("question", row.of) + ("" if row.key == "#1" else f"[{row.key}]")
     return OpenQuestion(
         number=row.no,
@@ -68,9 +64,9 @@ def build_open_question(row: QuestionRow) -> OpenQuestion:
         app=row.app,
         name=name,
         of=row.of,
-        question=question,
-        form=form,
-        operators=operators,
+        question=asked.question,
+        form=asked.form,
+        operators=asked.operators,
         since=as_datetime(row.opened_at),
         until=None if row.not_before is None else as_datetime(row.not_before),
         command=format_answer_command(row.task_id, name),
@@ -122,16 +118,24 @@ def check_answer(loaded: Loaded, codes: Mapping[str, Code], row: StepRow, text: 
             raise InvalidInput(
                 f"the code here is not that of task {task_id!r}: {why}; answer with the release that runs it"
             )
-        answer = _read(asked.wait.read, text, row)
-        fill_in_defaults(answer)
-        return codec.encode_untyped(answer, f"answer of {row.label}")
+        recorded = _rewrite(asked.wait.read, text, row)
+        if _rewrite(asked.wait.read, recorded, row) != recorded:
+            raise InvalidInput(f"answer of {row.label}: its form reads what it wrote as another value: {recorded}")
+        return recorded
     finally:
         run.close()
 
 
-def _read(read: Any, text: str, row: StepRow) -> Any:
+def _rewrite(read: Callable[[str], Any], text: str, row: StepRow) -> str:
+    """The JSON text of an answer as its form writes it. Raises: InvalidInput - it does not fit the form."""
+    answer = _read(read, text, row)
+    fill_in_defaults(answer)
+    return codec.encode_untyped(answer, f"answer of {row.label}")
+
+
+def _read(read: Callable[[str], Any], text: str, row: StepRow) -> Any:
     try:
         return read(text)
     except InvalidInput as error:
-        form = bytes(read_question(row.arguments).form).decode()
+        form = bytes(show_question(row.arguments).form).decode()
         raise InvalidInput(f"{error}; the answer is JSON of the form {form}") from error

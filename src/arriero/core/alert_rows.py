@@ -36,7 +36,7 @@ def build_task_alert(task: TaskRow, failure: TaskFailure, now: Instant) -> Alert
 
 def build_question_alert(task: TaskRow, step: StepRow, now: Instant) -> AlertRow:
     """Build the alert of a question. Its ``code`` is who is asked, its ``step`` the name to answer it by."""
-    from ..model.questions import read_question  # only who asks pays for loading it
+    from ..model.questions import show_question  # only who asks pays for loading it
 
     return AlertRow(
         no=0,
@@ -45,7 +45,7 @@ def build_question_alert(task: TaskRow, step: StepRow, now: Instant) -> AlertRow
         workflow=task.workflow,
         incarnation=task.incarnation,
         cause=QUESTION_CAUSE,
-        reason=read_question(step.arguments).question,
+        reason=show_question(step.arguments).question,
         step=step.label,
         code=step.name.partition(":")[2],
         opened_at=now,

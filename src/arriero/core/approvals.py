@@ -1,18 +1,21 @@
 """Verbs that more than one operator must ask for: who has approved, and what is still missing.
 
 The first operators change nothing but the task's history, which keeps their approval. The last one carries the verb out. Any
-verb that is carried out on the task ends all approvals before it.
+verb that is carried out on the task ends all approvals before it, but for notes and answers of other steps.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ..errors import UnreadableRow
 from ..events import Event, UnreadableEvent, read_events
+from ..events.step import StepAnswered
 from ..events.task import OperatorAction, OperatorApproval
 from ..model.answers import APPROVAL_NEEDED, Refusal
 from ..model.commands import Command, Operate
+from ..model.verb_rules import outlasts
 from ..text.person_names import list_skeletons
 from .changes import Refused, Rows
 
@@ -32,7 +35,7 @@ OF_EVERY_VERB = frozenset(  # fields of a command that say who asks for a verb o
 
 
 def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
-    """List who else has approved what a command asks for, since the last verb on the task; each person once.
+    """List who else has approved what a command asks for, since the last verb that ends approvals; each person once.
 
     Names that operators may read as the same one (``ana``, ``Ana``, ``ana `` with a space, ``ana`` in Cyrillic letters) are one operator.
     """
@@ -42,9 +45,10 @@ def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
     found: list[str] = []
     known = set(list_skeletons(command.by))
     for text in rows.people_commits(command.task_no, command.approved_since):
-        for event in reversed(_read_commit(text, command.task_no)):
-            if isinstance(event, OperatorAction):
-                return tuple(reversed(found))
+        events = _read_commit(text, command.task_no)
+        if _end_approvals(events, command):
+            break
+        for event in reversed(events):
             if not isinstance(event, OperatorApproval):
                 continue
             skeletons = list_skeletons(event.by)
@@ -54,6 +58,13 @@ def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
                 found.append(event.by)
                 known |= skeletons
     return tuple(reversed(found))
+
+
+def _end_approvals(events: Sequence[Event | UnreadableEvent], command: Operate) -> bool:
+    """Returns True if a commit ends the approvals before it of what a command asks for."""
+    verbs = [event.verb for event in events if isinstance(event, OperatorAction)]
+    answered = {event.step for event in events if isinstance(event, StepAnswered)}
+    return command.step in answered or not all(outlasts(command.verb, verb) for verb in verbs)
 
 
 def _read_commit(text: str, task_no: int) -> list[Event | UnreadableEvent]:

@@ -34,7 +34,7 @@ def count_asked_persons(command: Operate, rows: Rows) -> int:
     from ..model.questions import read_question  # only who answers pays for loading it
 
     step = None if command.step is None else rows.step(step_number(command.task_no, command.step))
-    asked = 1 if step is None or not is_question(step) else read_question(step.arguments).operators
+    asked = 1 if step is None or not is_question(step) else read_question(step).operators
     return max(command.persons, asked)
 
 

@@ -415,7 +415,7 @@ class _Operation:
             state=advance_step(step.state, StepEvent.ANSWERED),
             fence=fence,
             locked_by=None,
-            not_before=None,
+            not_before=step.not_before if step.kind is StepKind.TIMER else None,  # until when an answer was waited for
             complete_by=None,
             wait_by=None,
             in_doubt=False,

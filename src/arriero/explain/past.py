@@ -13,6 +13,7 @@ from ..events.signal import SignalSetAside
 from ..events.step import CompensationDispatched, StepAdjusted, StepDispatched, StepOpened
 from ..events.task import OperatorAction, OperatorApproval, TaskTerminal, UndoBegun, read_state_word
 from ..model import HistoryRow, Instant, StepRow, TaskRow, TaskState, Verb, seconds_between
+from ..model.verb_rules import outlasts
 from ..text.format import format_duration
 
 
@@ -180,7 +181,7 @@ class TaskPast:
                 if not any((known.verb, known.by, known.request) == asked for known in self.approvals):
                     self.approvals.append(approval)
             case OperatorAction(verb=verb):
-                self.approvals.clear()
+                self.approvals = [one for one in self.approvals if outlasts(one.verb, verb)]
                 before, after = map(read_state_word, (event.before, event.after))
                 changes = tuple(event.list_changes()) if verb in _KEEP_OLD_VALUES else ()
                 self.acts.append(PersonAct(at, verb, event.by, event.reason, before, after, changes))

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ..errors import UnreadableRow
 from . import Instant, StepRow
 from .signals import name_wait
 
@@ -22,12 +23,29 @@ class AskedQuestion(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     operators: int = 1
 
 
-read_question = msgspec.json.Decoder(AskedQuestion).decode
+_decode = msgspec.json.Decoder(AskedQuestion).decode
+
+
+def read_question(step: StepRow) -> AskedQuestion:
+    """The question of a row. Raises: UnreadableRow - its arguments cannot be read."""
+    try:
+        return _decode(step.arguments)
+    except (msgspec.MsgspecError, UnicodeError):
+        what = f"column arguments of table step, of step {step.ordinal} of task number {step.task_no}"
+        raise UnreadableRow(what, table="step", column="arguments", task_no=step.task_no) from None
+
+
+def show_question(arguments: str) -> AskedQuestion:
+    """The question in the arguments of a row, to be shown; the arguments themselves if they cannot be read."""
+    try:
+        return _decode(arguments)
+    except (msgspec.MsgspecError, UnicodeError):
+        return AskedQuestion(arguments)
 
 
 def describe_question(step: StepRow) -> dict[str, str]:
     """Describe a question for the submitter of its task: who is asked, and the text."""
-    return {"of": step.name.removeprefix(_PREFIX), "question": read_question(step.arguments).question}
+    return {"of": step.name.removeprefix(_PREFIX), "question": show_question(step.arguments).question}
 
 
 class QuestionRow(msgspec.Struct, frozen=True, gc=False):

@@ -399,3 +399,8 @@ CONVOY_VERB_RULES: dict[tuple[ConvoyVerb, str], str] = {
     (ConvoyVerb.MOVE_TO_HEAD, "stopped"): "a waiting task comes before all others that wait",
     (ConvoyVerb.MOVE_TO_HEAD, "parked"): "a waiting task comes before all others that wait",
 }
+
+
+def outlasts(approved: str, carried_out: str) -> bool:
+    """Returns True if an approval of one verb may count after another was carried out: a note, or the answer of another step."""
+    return VERBS[Verb(carried_out)].is_note or approved == carried_out == Verb.ANSWER

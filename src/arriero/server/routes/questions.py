@@ -1,4 +1,4 @@
-"""Questions of tasks to operators. ``POST /v1/tasks/{id}/answer`` answers one, as it answers a step."""
+"""Questions of tasks to operators. ``POST /v1/tasks/{id}:answer`` answers one, as it answers a step."""
 
 from typing import Annotated
 

@@ -80,8 +80,10 @@ T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
 
 
-def _read_question(alert: AlertRow, task: TaskRow, steps: Sequence[StepRow]) -> QuestionRow:
+def _read_question(alert: AlertRow, task: TaskRow, steps: Sequence[StepRow]) -> QuestionRow | None:
     step = next(step for step in steps if step.step_no == alert.step_no)
+    if step.state is not StepState.PENDING:
+        return None  # a process of release 0.5, which knows no questions, has ended the wait
     return QuestionRow(
         alert.no,
         task.task_id,
@@ -226,7 +228,7 @@ class MemoryReading(MemoryUpkeep):
             for alert in found
             if alert.no > after and of in ("", alert.code)
         )
-        return list(islice((row for row in rows if within.includes(row.app, row.workflow)), limit))
+        return list(islice((row for row in rows if row is not None and within.includes(row.app, row.workflow)), limit))
 
     async def alerts(
         self, *, open_only: bool = True, questions: bool = True, after: int = 0, limit: int = 100

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from operator import attrgetter
 
-from ...core.alert_rows import SCHEDULE_CAUSE
+from ...core.alert_rows import QUESTION_CAUSE, SCHEDULE_CAUSE
 from ...core.lease import SUPERVISORS, is_held
 from ...core.schedule_instants import is_run_of
 from ...inspection.attempts import AttemptSurvey, Retrying
@@ -127,7 +127,7 @@ class MemoryAgentMetrics(MemoryUpkeep, AgentMetricsRows):
             convoys_stopped=min(shown.count("stopped"), limit),
             convoys_in_gap=min(shown.count("gap"), limit),
             convoys_parked=min(shown.count("parked"), limit),
-            alerts=min(sum(a.closed_at is None for a in self.alert_rows.values()), limit),
+            alerts=min(sum(a.closed_at is None and a.cause != QUESTION_CAUSE for a in self.alert_rows.values()), limit),
             statuses=min(len(self.statuses), limit),
             oldest_status_at=min((s.at for s in self.statuses.values()), default=None),
             schedules_due=min(len(looks), limit),

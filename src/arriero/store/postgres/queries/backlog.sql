@@ -30,7 +30,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM {schema}.task WHERE locked_by IS NOT
        (SELECT count(*) FROM (SELECT 1 FROM {schema}.convoy
                                WHERE (state IN ('stopped', 'gap') OR parked_at IS NOT NULL)
                                  AND parked_at IS NOT NULL LIMIT %(limit)s) AS first),
-       (SELECT count(*) FROM (SELECT 1 FROM {schema}.alert WHERE closed_at IS NULL LIMIT %(limit)s) AS first),
+       (SELECT count(*) FROM (SELECT 1 FROM {schema}.alert WHERE closed_at IS NULL AND cause <> 'question' LIMIT %(limit)s) AS first),
        (SELECT count(*) FROM (SELECT 1 FROM {schema}.status LIMIT %(limit)s) AS first),
        (SELECT min(at) FROM {schema}.status),
        (SELECT count(*) FROM (SELECT 1 FROM {schema}.schedule WHERE look_at <= %(now)s LIMIT %(limit)s) AS first),

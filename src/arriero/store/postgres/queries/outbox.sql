@@ -76,7 +76,7 @@ SELECT alert.no, task.task_id, task.workflow, task.app, step.ordinal, step.key, 
   FROM {schema}.alert AS alert
        JOIN {schema}.task AS task ON task.task_no = alert.task_no
        JOIN {schema}.step AS step ON step.step_no = alert.step_no
- WHERE alert.cause = 'question' AND alert.closed_at IS NULL AND alert.no > %(after)s AND (%(of)s = '' OR alert.code = %(of)s)
+ WHERE alert.cause = 'question' AND alert.closed_at IS NULL AND step.state = 'pending' AND alert.no > %(after)s AND (%(of)s = '' OR alert.code = %(of)s)
    AND (%(apps)s::text[] IS NULL OR task.app = ANY(%(apps)s))
    AND (%(workflows)s::text[] IS NULL OR task.workflow = ANY(%(workflows)s))
  ORDER BY alert.no

@@ -29,7 +29,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM arriero_task WHERE locked_by IS NOT 
        (SELECT count(*) FROM (SELECT 1 FROM arriero_convoy INDEXED BY arriero_convoy_still
                                WHERE (state IN ('stopped', 'gap') OR parked_at IS NOT NULL)
                                  AND parked_at IS NOT NULL LIMIT :limit)),
-       (SELECT count(*) FROM (SELECT 1 FROM arriero_alert WHERE closed_at IS NULL LIMIT :limit)),
+       (SELECT count(*) FROM (SELECT 1 FROM arriero_alert WHERE closed_at IS NULL AND cause <> 'question' LIMIT :limit)),
        (SELECT count(*) FROM (SELECT 1 FROM arriero_status LIMIT :limit)),
        (SELECT min(at) FROM arriero_status),
        (SELECT count(*) FROM (SELECT 1 FROM arriero_schedule WHERE look_at <= :now LIMIT :limit)),

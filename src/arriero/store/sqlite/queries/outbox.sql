@@ -71,7 +71,7 @@ SELECT alert.no, task.task_id, task.workflow, task.app, step.ordinal, step.key, 
   FROM arriero_alert AS alert
        JOIN arriero_task AS task ON task.task_no = alert.task_no
        JOIN arriero_step AS step ON step.step_no = alert.step_no
- WHERE alert.cause = 'question' AND alert.closed_at IS NULL AND alert.no > :after AND (:of = '' OR alert.code = :of)
+ WHERE alert.cause = 'question' AND alert.closed_at IS NULL AND step.state = 'pending' AND alert.no > :after AND (:of = '' OR alert.code = :of)
    AND (:apps IS NULL OR task.app IN (SELECT value FROM json_each(:apps)))
    AND (:workflows IS NULL OR task.workflow IN (SELECT value FROM json_each(:workflows)))
  ORDER BY alert.no
