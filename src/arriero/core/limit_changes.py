@@ -17,7 +17,7 @@ from ..model.policies import StepPolicy, encode_policy, read_limit, set_limits
 from ..text.format import format_step
 from .starts import find_request_start, find_start
 from .supervision import compute_complete_within, read_step_policy
-from .verb_guards import NotCarriedOut
+from .verb_guards import NotCarriedOut, may_come_again
 from .writer import Writer
 
 _read_limits = msgspec.json.Decoder(dict[str, int | float | None]).decode
@@ -109,7 +109,7 @@ def _adjust_step(writer: Writer, step: StepRow, asked: Mapping[str, float | None
 def _refuse_closed(writer: Writer, step: StepRow) -> None:
     if step.state not in STEP_OPEN and step.state is not StepState.PLANNED:
         raise _build_refusal(writer, step, f"is {step.state}: no attempt of it comes whose limits could change")
-    if step.kind is StepKind.STEP and writer.task.state not in TASK_FORWARD:
+    if not may_come_again(writer.task, step):
         raise _build_refusal(writer, step, "is not tried again, because the task is being undone")
 
 

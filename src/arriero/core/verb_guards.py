@@ -29,6 +29,12 @@ class NotCarriedOut(Exception):
     """A verb cannot be carried out; the message says why, and what could be."""
 
 
+def may_come_again(task: TaskRow, step: StepRow) -> bool:
+    """Returns True if an attempt of a step may begin or fail after now, so that its limits count."""
+    is_open = step.state in STEP_OPEN or step.state is StepState.PLANNED
+    return is_open and (step.kind is not StepKind.STEP or task.state in TASK_FORWARD)
+
+
 def count_asked_persons(command: Operate, rows: Rows) -> int:
     """Count the operators who must give an answer: as many as the settings want, or more where a question says so."""
     from ..model.questions import read_question  # only who answers pays for loading it

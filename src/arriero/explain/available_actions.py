@@ -6,7 +6,7 @@ import msgspec
 
 from ..core.supervision import find_pivot, is_held_by_program, may_have_happened, read_step_policy
 from ..core.undo import list_stuck_steps, stops_at_doubt
-from ..core.verb_guards import list_possible_verbs, list_steps_to_redo, may_edit_all
+from ..core.verb_guards import list_possible_verbs, list_steps_to_redo, may_come_again, may_edit_all
 from ..core.verb_preview import find_verb_refusal
 from ..model import (
     TASK_OPEN,
@@ -95,7 +95,7 @@ def _list_resubmit_actions(loaded: Loaded, now: Instant) -> list[AvailableAction
     found = _single_action(Verb.RESUBMIT, f"{again}; recorded results stay{_describe_turn_after(loaded)}", loaded, now)
     if may_edit_all(task, loaded.life):
         found.append(AvailableAction(Verb.RESUBMIT, "the same with other arguments", options=("--arguments", "JSON")))
-    for step in redo:
+    for step in redo[:ANSWERS_SHOWN_MAX]:
         if not _find_refusal(Verb.RESUBMIT, loaded, now, step=step.ordinal, arguments=step.arguments):
             at_step = ("--at-step", step.label) if len(redo) > 1 else ()
             options = ("--arguments", "JSON", *at_step)
@@ -158,9 +158,13 @@ def _list_adjust_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     """The steps whose limits could change; a deadline is named where a task has one, by extend."""
     found: list[AvailableAction] = []
     for step in loaded.life:
-        policy = read_step_policy(step) if step.kind is not StepKind.TIMER else None
-        if policy is None or _find_refusal(Verb.ADJUST, loaded, now, step=step.ordinal, limits=_ANOTHER_LIMIT):
+        if len(found) == ANSWERS_SHOWN_MAX:
+            break
+        if step.kind is StepKind.TIMER or not may_come_again(loaded.task, step):
+            continue  # a judgement reads all rows of the task: of thousands of steps only these are judged
+        if _find_refusal(Verb.ADJUST, loaded, now, step=step.ordinal, limits=_ANOTHER_LIMIT):
             continue
+        policy = read_step_policy(step)
         attempts = policy.supervision.attempts * policy.supervision.rounds
         name = UNDO_PREFIX + step.label if step.kind is StepKind.COMPENSATION else step.label
         does = (
@@ -168,7 +172,7 @@ def _list_adjust_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
             f" at most, {step.failure_count} failed so far"
         )
         found.append(AvailableAction(Verb.ADJUST, does, options=("--at-step", name, "--attempts", "N")))
-    return found[:ANSWERS_SHOWN_MAX]
+    return found
 
 
 _ANOTHER_LIMIT = '{"cool_off":0.123}'  # one that no step has, to ask if the step takes any
