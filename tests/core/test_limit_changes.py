@@ -8,7 +8,7 @@ from core_events import as_plain
 from core_rows import NOW, OneTask, done, failed, failure_text, loaded, step_row, undo_row
 
 from arriero.core.changes import Change, Refused
-from arriero.core.supervision import compute_complete_within, judge_again, read_step_policy
+from arriero.core.supervision import compute_complete_within, judge_again, on_attempt_failed, read_step_policy
 from arriero.core.transitions import advance, report
 from arriero.core.verbs import operate
 from arriero.model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
@@ -213,6 +213,20 @@ def test_a_cool_off_is_as_long_as_the_row_says() -> None:
     asked = RetryAsked(UNSURE, True, later(LATER, 900), cool_off=True)
     step = _changed(_running(failure_count=2), '{"cool_off":5.0}')
     assert judge_again(step, asked, LATER) == msgspec.structs.replace(asked, not_before=later(LATER, 5))
+
+
+@pytest.mark.parametrize("rounds", [2, 3], ids=["none is left", "a cool-off"])
+def test_a_cool_off_is_at_least_as_long_as_the_service_asked_for(rounds: int) -> None:
+    """By what who reports knew, no attempt was left, or a round was."""
+    policy = StepPolicy(30.0, None, Retry(), Supervision(attempts=1, rounds=rounds, cool_off=60.0))
+    knew = _running(failure_count=1, policy=encode_policy(policy))
+    outcome = on_attempt_failed(knew, UNSURE, LATER, in_doubt=True, jitter=0.0, retry_after=7_200.0)
+    again = judge_again(_changed(knew, '{"rounds":4}'), outcome, LATER)
+    assert isinstance(again, RetryAsked)
+    assert (again.not_before, again.cool_off) == (later(LATER, 7_200), True)
+    longer = judge_again(_changed(knew, '{"rounds":4,"cool_off":9000.0}'), outcome, LATER)
+    assert isinstance(longer, RetryAsked)
+    assert longer.not_before == later(LATER, 9_000)
 
 
 @pytest.mark.parametrize(

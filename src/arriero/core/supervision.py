@@ -203,11 +203,11 @@ def on_attempt_failed(
     rounds_spent, in_round = divmod(failed, supervision.attempts)
     if in_round:
         delay = max(attempt_delay(in_round, jitter=jitter), retry_after or 0.0)
-        return RetryAsked(failure, doubt, later(now, delay))
+        return RetryAsked(failure, doubt, later(now, delay), retry_after=retry_after)
     if rounds_spent < supervision.rounds:
         delay = max(supervision.cool_off_seconds(), retry_after or 0.0)
-        return RetryAsked(failure, doubt, later(now, delay), cool_off=True)
-    return GaveUp(failure, doubt)
+        return RetryAsked(failure, doubt, later(now, delay), cool_off=True, retry_after=retry_after)
+    return GaveUp(failure, doubt, retry_after)
 
 
 def judge_again(step: StepRow, outcome: RetryAsked | GaveUp, now: Instant) -> RetryAsked | GaveUp:
@@ -220,7 +220,9 @@ def judge_again(step: StepRow, outcome: RetryAsked | GaveUp, now: Instant) -> Re
     is_judged = step.state is StepState.RUNNING and failure.cause != "permanent" and failure.code not in NEVER_AGAIN
     if not policy.is_adjusted or not is_judged:
         return outcome
-    again = on_attempt_failed(step, failure, now, in_doubt=outcome.in_doubt, jitter=JITTER_SHARE)
+    again = on_attempt_failed(
+        step, failure, now, in_doubt=outcome.in_doubt, jitter=JITTER_SHARE, retry_after=outcome.retry_after
+    )
     if isinstance(again, RetryAsked) and isinstance(outcome, RetryAsked):
         return again if again.cool_off or outcome.cool_off else outcome
     return outcome if type(again) is type(outcome) else again

@@ -20,7 +20,8 @@ class Succeeded(msgspec.Struct, frozen=True, gc=False):
 class RetryAsked(msgspec.Struct, frozen=True, gc=False):
     """The attempt failed or expired; the next may be taken from ``not_before`` on.
 
-    ``cool_off``: a round was spent. ``is_charged`` False: it failed in an outage and does not count.
+    ``cool_off``: a round was spent. ``is_charged`` False: it failed in an outage and does not count. ``retry_after``: seconds that
+    the service asked for, if it did; who judges the failure again keeps to them.
     """
 
     failure: StepFailure
@@ -28,13 +29,15 @@ class RetryAsked(msgspec.Struct, frozen=True, gc=False):
     not_before: Instant
     cool_off: bool = False
     is_charged: bool = True
+    retry_after: float | None = None
 
 
 class GaveUp(msgspec.Struct, frozen=True, gc=False):
-    """No attempt is left, or none would help."""
+    """No attempt is left, or none would help. ``retry_after``: as of ``RetryAsked``."""
 
     failure: StepFailure
     in_doubt: bool
+    retry_after: float | None = None
 
 
 Outcome = Succeeded | RetryAsked | GaveUp
