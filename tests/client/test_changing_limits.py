@@ -7,6 +7,7 @@ import pytest
 from shop_world import HOLD, WHO, Shop, held, opened, row_of
 
 from arriero import ApprovalNeeded, InvalidInput, Supervision, Transient, VerbRefused, sleep, workflow
+from arriero.explain.past import TaskPast
 
 BROKEN = ConnectionError("reset before it happened")
 TRIES = 3  # of one attempt
@@ -117,6 +118,18 @@ async def test_many_tasks_are_changed_by_what_they_have_in_common(shop: Shop) ->
         assert all(row_of(world, task, "charge").not_before for task in tasks)
         assert (await waiting.adjust(**WHO, step="charge", delay=0)).done == foretold.done
         assert [await task.result() for task in tasks] == ["receipt for 1"] * 2
+
+
+async def test_a_dry_run_and_the_history_tell_what_of_a_change_of_all_steps_is_left(shop: Shop) -> None:
+    async with opened(shop) as world:
+        task = await world.app.submit(shop.slow("good", 2), task_id="order")
+        await world.clock.advance(0.1)
+        asked: dict[str, Any] = {"deadline": DAY, "attempts": 900, "delay": 0}
+        foretold = await world.app.tasks(state="processing").adjust(**WHO, dry_run=True, **asked)
+        assert foretold.changes["order"][1] == "unchanged: there is no open step"
+        await task.adjust(**WHO, **asked)
+        (act,) = TaskPast([row async for row in world.app.session.store.history()]).acts
+        assert act.changes[1] == foretold.changes["order"][1]
 
 
 async def test_what_needs_two_operators_as_extend_needs_them_as_adjust(shop: Shop) -> None:

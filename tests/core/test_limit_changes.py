@@ -175,11 +175,48 @@ def test_a_limit_that_would_change_nothing_is_refused_by_name(
     assert said in _refused(of, limits, **fields)
 
 
-def test_a_deadline_and_limits_of_steps_are_changed_together_or_not_at_all() -> None:
+def test_a_deadline_and_limits_of_a_named_step_are_changed_together_or_not_at_all() -> None:
     of = _of(_waiting(), complete_by=None)
-    change = _adjusted(of, '{"attempts":9}', within=60.0)
+    change = _adjusted(of, '{"attempts":9}', within=60.0, step=1)
     assert (change.task.complete_by, len(change.steps)) == (later(LATER, 60), 1)
-    assert "has these limits already" in _refused(of, '{"attempts":3}', within=60.0)
+    assert "has these limits already" in _refused(of, '{"attempts":3}', within=60.0, step=1)
+
+
+def test_of_all_open_steps_only_the_delay_is_left_that_a_running_one_does_not_take() -> None:
+    change = _adjusted(_of(_waiting(1), _running(2)), '{"attempts":9,"delay":0.0}')
+    events = as_plain(change.events)
+    assert [event["limits"] for event in events[1:]] == [{"attempts": 9, "not_before": LATER}, {"attempts": 9}]
+    assert events[0]["unchanged"] == [
+        "delay: step step2 is being attempted now: its next attempt is not due yet",
+    ]
+    assert "is being attempted now" in _refused(_of(_running(1)), '{"attempts":9,"delay":0.0}', step=1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "limits", "unchanged"),
+    [
+        ((_waiting(),), '{"attempts":3}', ["step step1 has these limits already"]),
+        ((_running(),), '{"delay":0}', ["step step1 is being attempted now: its next attempt is not due yet"]),
+        ((done(1),), '{"attempts":3}', ["there is no open step"]),
+        (
+            tuple(map(_waiting, range(1, 9))),
+            '{"attempts":3}',
+            [*(f"step step{n} has these limits already" for n in range(1, 6)), "and limits of 3 more steps"],
+        ),
+    ],
+    ids=["it has them", "it is running", "none is open", "many"],
+)
+def test_a_deadline_is_not_refused_because_no_step_has_anything_to_change(
+    steps: tuple[StepRow, ...], limits: str, unchanged: list[str]
+) -> None:
+    change = _adjusted(_of(*steps), limits, within=60.0)
+    assert (change.task.complete_by, change.steps) == (later(LATER, 60), [])
+    assert as_plain(change.events)[0]["unchanged"] == unchanged
+
+
+def test_a_deadline_is_refused_with_limits_that_no_open_step_may_have() -> None:
+    of = _of(_waiting(1, failure_count=4), _running(2, failure_count=5))
+    assert "give it at least 5 attempts" in _refused(of, '{"attempts":1,"rounds":1}', within=60.0)
 
 
 # --- a failure whose limits have changed meanwhile

@@ -28,6 +28,7 @@ from ..model.tags import gather_tags, parse_tag
 from ..model.verb_rules import VERB_RULES, VERBS, AnswerArguments, TagArguments, VerbArguments
 from ..operations.problems import ExitCode
 from ..text.escaping import shell_argument
+from ..text.format import UNCHANGED
 from .operation_commands import (
     build_option_names,
     build_options,
@@ -81,7 +82,7 @@ class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
 class TaskVerbOutcome(msgspec.Struct, frozen=True):
     """One line of ``--json`` for each task; ``task``, as it stands now, only where one was named.
 
-    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value.
+    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value, and what would not.
     """
 
     id: str
@@ -130,7 +131,7 @@ def _print_one(request: TaskVerbRequest, view: StandingTask, nobody: str, change
     elif request.dry_run:
         print_text(f"{request.verb} would be accepted; task {_format_standing(view)}", hanging=2)
         for change in changes:
-            print_text(f"would change: {change}", hanging=2)
+            print_text(change if change.startswith(UNCHANGED) else f"would change: {change}", hanging=2)
     else:
         print_text(f"task {_format_standing(view)}", hanging=2)
     if request.verb is Verb.ANSWER and view.state == TaskState.HELD and not request.dry_run:

@@ -335,7 +335,7 @@ class Acted(msgspec.Struct, frozen=True):
         refused: ids of those whose state allows it but that refuse it, each with the reason, like a pivot.
         left_out: how many tasks of the filter were left alone, by what they are: ``(("processed", 98),)``. Their state
             does not allow the verb: most of them have ended.
-        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value.
+        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value, and what would not.
     """
 
     meant: int

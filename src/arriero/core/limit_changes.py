@@ -14,11 +14,13 @@ from ..events.step import StepAdjusted
 from ..model import STEP_OPEN, TASK_FORWARD, Instant, StepKind, StepRow, StepState, later
 from ..model.commands import Operate
 from ..model.policies import StepPolicy, encode_policy, read_limit, set_limits
-from ..text.format import format_step
+from ..text.format import format_count, format_step
 from .starts import find_request_start, find_start
 from .supervision import compute_complete_within, read_step_policy
 from .verb_guards import NotCarriedOut, may_come_again
 from .writer import Writer
+
+UNCHANGED_SHOWN_MAX = 5  # steps that a history names of those that did not take what was asked for all
 
 _read_limits = msgspec.json.Decoder(dict[str, int | float | None]).decode
 
@@ -40,8 +42,9 @@ def adjust(writer: Writer, life: Iterable[StepRow], command: Operate) -> dict[st
 
     Args:
         life: the steps that count.
-    Returns: what the event of the verb says; that of each step is written.
-    Raises: NotCarriedOut - the task or the named step does not take them, or none of the open steps does.
+    Returns: what the event of the verb says, also which of the open steps did not take all of it; that of each step is written.
+    Raises: NotCarriedOut - the task or the named step does not take them, or none of the open steps does. A new deadline is not
+        refused because the open steps have nothing to change.
     """
     said: dict[str, Any] = {}
     if command.within:
@@ -49,21 +52,57 @@ def adjust(writer: Writer, life: Iterable[StepRow], command: Operate) -> dict[st
     if command.limits is None:
         return said
     limits = _read_limits(command.limits)
-    named = [step for step in life if step.kind is not StepKind.TIMER and command.step in (None, step.ordinal)]
-    if command.step is None:
-        named = [step for step in named if step.state in STEP_OPEN or step.state is StepState.PLANNED]
-    if not named:
-        which = "open step" if command.step is None else f"step number {command.step}"
-        raise NotCarriedOut(f"task {writer.task.task_id!r} has no {which} whose limits could change")
-    reasons: list[str] = []
+    if command.step is not None:
+        named = [step for step in life if step.kind is not StepKind.TIMER and step.ordinal == command.step]
+        if not named:
+            raise NotCarriedOut(
+                f"task {writer.task.task_id!r} has no step number {command.step} whose limits could change"
+            )
+        _adjust_step(writer, named[0], limits)
+        return said
+    unchanged = _adjust_open_steps(writer, life, limits, is_alone=not said)
+    return said | {"unchanged": unchanged} if unchanged else said
+
+
+def _adjust_open_steps(
+    writer: Writer, life: Iterable[StepRow], limits: Mapping[str, float | None], *, is_alone: bool
+) -> tuple[str, ...]:
+    """Change what each open step takes of the limits. Returns in words what was not changed.
+
+    Args:
+        is_alone: nothing else is asked for, so a change of nothing is refused.
+    """
+    task_id = writer.task.task_id
+    named = [step for step in life if step.kind is not StepKind.TIMER and may_come_again(writer.task, step)]
+    if not named and is_alone:
+        raise NotCarriedOut(f"task {task_id!r} has no open step whose limits could change")
+    refusals: list[NotCarriedOut] = []
+    count = 0  # of steps that were changed
     for step in named:
         try:
-            _adjust_step(writer, step, limits)
+            without_delay = _adjust_step(writer, step, limits, may_keep_delay=True)
         except NotCarriedOut as refused:
-            reasons.append(str(refused))
-    if len(reasons) == len(named):
-        raise NotCarriedOut(reasons[0])
-    return said
+            refusals.append(refused)
+            continue
+        count += 1
+        if without_delay is not None:
+            refusals.append(NotCarriedOut(f"delay: {_strip(without_delay, task_id)}"))
+    if not count and refusals and (is_alone or not all(isinstance(one, _NothingToChange) for one in refusals)):
+        raise next((one for one in refusals if not isinstance(one, _NothingToChange)), refusals[0])
+    if not named:
+        return ("there is no open step",)
+    shown = tuple(_strip(one, task_id) for one in refusals[:UNCHANGED_SHOWN_MAX])
+    left = len(refusals) - len(shown)
+    return (*shown, f"and limits of {format_count(left, 'more step')}") if left else shown
+
+
+class _NothingToChange(NotCarriedOut):
+    """A step has what is asked for, or no next attempt of it is due that could be moved."""
+
+
+def _strip(refused: NotCarriedOut, task_id: str) -> str:
+    """The text of a refusal without the name of the task."""
+    return str(refused).removeprefix(f"task {task_id!r}: ")
 
 
 def _adjust_deadline(writer: Writer, within: float) -> dict[str, Any]:
@@ -83,8 +122,13 @@ def _set_deadline(writer: Writer, until: Instant) -> dict[str, Any]:
     return {"complete_by": until, "complete_by_before": before}
 
 
-def _adjust_step(writer: Writer, step: StepRow, asked: Mapping[str, float | None]) -> None:
-    """Change the limits of a step, and write the event. Raises NotCarriedOut."""
+def _adjust_step(
+    writer: Writer, step: StepRow, asked: Mapping[str, float | None], *, may_keep_delay: bool = False
+) -> NotCarriedOut | None:
+    """Change the limits of a step, and write the event. Raises NotCarriedOut.
+
+    Returns: with ``may_keep_delay``, why its delay is not changed, though its limits are.
+    """
     _refuse_closed(writer, step)
     policy = read_step_policy(step)
     limits = {name: value for name, value in asked.items() if name != "delay" and read_limit(policy, name) != value}
@@ -96,14 +140,22 @@ def _adjust_step(writer: Writer, step: StepRow, asked: Mapping[str, float | None
         if step.state is StepState.RUNNING and "complete_within" in limits:
             changed = replace(changed, began_with=(step.fence, compute_complete_within(step)))
         adjusted = replace(step, policy=encode_policy(changed))
+    kept: NotCarriedOut | None = None
     if (delay := asked.get("delay")) is not None:
-        before["not_before"] = step.not_before
-        limits["not_before"] = at = _find_next_start(writer, step, delay)
-        adjusted = replace(adjusted, not_before=at)
+        try:
+            at = _find_next_start(writer, step, delay)
+        except NotCarriedOut as refused:
+            if not may_keep_delay or not limits:
+                raise
+            kept = refused
+        else:
+            before["not_before"], limits["not_before"] = step.not_before, at
+            adjusted = replace(adjusted, not_before=at)
     if not limits:
-        raise _build_refusal(writer, step, "has these limits already")
+        raise _build_refusal(writer, step, "has these limits already", _NothingToChange)
     writer.put(_wait_again(writer, step, adjusted, changed))
     writer.events.append(StepAdjusted(step=step.ordinal, limits=limits, before=before))
+    return kept
 
 
 def _refuse_closed(writer: Writer, step: StepRow) -> None:
@@ -123,9 +175,11 @@ def _refuse_few_attempts(writer: Writer, step: StepRow, policy: StepPolicy) -> N
 def _find_next_start(writer: Writer, step: StepRow, delay: float) -> Instant:
     """Find the instant of a request's next attempt. Raises NotCarriedOut - none waits, or an operator holds the task up."""
     if step.state is StepState.RUNNING:
-        raise _build_refusal(writer, step, "is being attempted now: its next attempt is not due yet")
+        says = "is being attempted now: its next attempt is not due yet"
+        raise _build_refusal(writer, step, says, _NothingToChange)
     if step.state is StepState.PLANNED:
-        raise _build_refusal(writer, step, "waits for its turn in the undo: no attempt of it is due yet")
+        says = "waits for its turn in the undo: no attempt of it is due yet"
+        raise _build_refusal(writer, step, says, _NothingToChange)
     if writer.task.paused_at is not None:
         raise _build_refusal(writer, step, "belongs to a paused task: resume it, then its attempts begin immediately")
     at = later(writer.now, delay)
@@ -144,5 +198,7 @@ def _wait_again(writer: Writer, step: StepRow, adjusted: StepRow, policy: StepPo
     return replace(adjusted, wait_by=None if within is None or start is None else later(start, within))
 
 
-def _build_refusal(writer: Writer, step: StepRow, says: str) -> NotCarriedOut:
-    return NotCarriedOut(f"task {writer.task.task_id!r}: {format_step(step)} {says}")
+def _build_refusal(
+    writer: Writer, step: StepRow, says: str, kind: type[NotCarriedOut] = NotCarriedOut
+) -> NotCarriedOut:
+    return kind(f"task {writer.task.task_id!r}: {format_step(step)} {says}")

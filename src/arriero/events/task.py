@@ -6,7 +6,7 @@ from ..model import Instant, Verb
 from ..model.failures import read_task_failure
 from ..model.tags import format_change, format_tags
 from ..model.verb_rules import VERBS
-from ..text.format import find_frame_to_fix, format_frame, format_instant, is_expected
+from ..text.format import UNCHANGED, find_frame_to_fix, format_frame, format_instant, is_expected
 from .base import Hash, HistoryEvent, HistoryNames, join_parts
 
 _WHY_RELEASED = {
@@ -158,6 +158,7 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
         approved_by: who else asked for it, where one operator is not enough.
         until: of ``snooze``: nothing new begins before.
         tags, tags_before: of ``tag``: all tags of the task, afterwards and before.
+        unchanged: of ``adjust`` without a step, in words: what some open steps did not take of it.
     """
 
     verb: str
@@ -178,9 +179,10 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
     tags: dict[str, str] | UnsetType = UNSET
     tags_before: dict[str, str] | UnsetType = UNSET
     complete_by_before: Instant | UnsetType | None = UNSET
+    unchanged: tuple[str, ...] = ()
 
     def list_changes(self) -> list[str]:
-        """List the values of the task that it changed, in words and with the old ones: its limit, its tags."""
+        """List the values of the task that it changed, in words and with the old ones: its limit, its tags; then what it left."""
         changes: list[str] = []
         limit, limit_before = self.complete_by, self.complete_by_before
         if limit is not None and limit is not UNSET:
@@ -190,7 +192,7 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
             )
         if self.tags is not UNSET and self.tags_before is not UNSET:
             changes.append(format_change(self.tags_before, self.tags))
-        return changes
+        return changes + [UNCHANGED + one for one in self.unchanged]
 
     def describe(self, names: HistoryNames) -> str:
         before, after = map(read_state_word, (self.before, self.after))

@@ -233,6 +233,9 @@ def format_seconds(value: float) -> str:
     return repr(value).removesuffix(".0") + " s"
 
 
+UNCHANGED = "unchanged: "  # begins, among the changes of a verb, what it leaves as it was
+
+
 def format_limit_changes(limits: Mapping[str, int | float | None], before: Mapping[str, int | float | None]) -> str:
     """Format changed limits of a step with their old values: ``attempts 10 (3 before), cool_off 60 s (900 s before)``."""
     return ", ".join(

@@ -171,7 +171,7 @@ class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class VerbAnswer(msgspec.Struct, frozen=True):
     """Outcome of a verb. ``task``: its state afterwards.
 
-    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value.
+    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value, and what would not.
     """
 
     id: str
@@ -199,7 +199,7 @@ class BulkAnswer(msgspec.Struct, frozen=True):
         left_out: how many tasks were left alone, by what they are.
         done_before: ids of tasks of a plan on which it was carried out by an earlier request.
         next: the cursor of the next part; None: this was the last one. A part may be empty before that.
-        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value.
+        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value, and what would not.
         plan: of a dry run: what to send to carry it out on exactly these tasks; None: no task allows it.
     """
 
