@@ -8,7 +8,9 @@ import shop_world
 from shop_world import WHO, Shop
 
 from arriero import ApprovalNeeded, InvalidInput, VerbRefused
+from arriero.client.task_verbs import load_task, preview_verb
 from arriero.config import load_configuration
+from arriero.model import Verb
 from arriero.testing import World
 
 BO = {"by": "bo", "reason": "he agrees"}
@@ -80,6 +82,34 @@ async def test_each_of_many_tasks_waits_for_a_second_person(shop: Shop) -> None:
         assert (first.done, len(first.refused)) == ((), 3)
         assert all("needs 2 operators" in reason for _, reason in first.refused)
         assert len((await pending.cancel(**BO)).done) == 3
+
+
+async def test_a_dry_run_says_if_the_verb_would_be_kept_as_an_approval_or_carried_out(shop: Shop) -> None:
+    async with opened(shop) as world:
+        task = await world.app.submit(shop.order("good", 1), task_id="o", delay=60)
+        pending = world.app.tasks(state="pending")
+        kept = "would be kept as an approval by {}, and nothing would be done yet: it needs 2 operators"
+        for _ in range(2):  # a dry run is no approval
+            for who in (WHO, BO):
+                trial = await pending.cancel(**who, dry_run=True)
+                assert (trial.done, trial.changes) == (("o",), {"o": (kept.format(who["by"]),)})
+        with pytest.raises(ApprovalNeeded):
+            await task.cancel(**WHO)
+        assert (await pending.cancel(**WHO, dry_run=True)).changes == {"o": (kept.format("ana"),)}
+        assert (await pending.cancel(**BO, dry_run=True)).changes == {"o": ("would be carried out, approved by ana",)}
+        await world.clock.advance(30)
+        await task.pause(**WHO)  # ends the approvals before it
+        assert (await pending.cancel(**BO, dry_run=True)).changes == {"o": (kept.format("bo"),)}
+
+
+async def test_a_dry_run_of_one_task_tells_of_a_third_operator_who_is_missing(shop: Shop) -> None:
+    async with shop_world.opened(shop, approvals={"cancel": 3}) as world:
+        task = await world.app.submit(shop.order("good", 1), task_id="o", delay=60)
+        with pytest.raises(ApprovalNeeded):
+            await task.cancel(**WHO)
+        session = world.app.session
+        with pytest.raises(ApprovalNeeded, match="by bo, and nothing .* it needs 3 operators; approved so far by ana$"):
+            await preview_verb(session, Verb.CANCEL, await load_task(session, "o"), **BO)
 
 
 def test_a_number_of_persons_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,6 +202,23 @@ async def test_the_second_of_two_operators_at_the_same_time_is_refused(world: Wo
     assert await task.result() == "True "
 
 
+async def test_a_dry_run_of_an_answer_counts_who_gave_the_same(world: World) -> None:
+    task = await world.app.submit(pay_out_by_two(1), task_id="t")
+    await wait_for_questions(world)
+    chosen = world.app.tasks(workflow="pay_out_by_two")
+    answer: dict[str, Any] = {"step": "question:finance", "result": True}
+    trial = await chosen.answer(**answer, **ANA, dry_run=True)
+    assert (trial.done, trial.refused) == (("t",), ())
+    assert trial.changes["t"][0].startswith("would be kept as an approval by ana")
+    with pytest.raises(ApprovalNeeded):
+        await task.answer(**answer, **ANA)
+    assert (await chosen.answer(**answer, **BO, dry_run=True)).changes["t"] == (
+        "would be carried out, approved by ana",
+    )
+    differs = await chosen.answer(step="question:finance", result=False, **BO, dry_run=True)
+    assert differs.changes["t"][0].startswith("would be kept as an approval by bo")
+
+
 async def test_two_persons_give_the_same_answer_where_the_code_says_so(world: World) -> None:
     task = await world.app.submit(pay_out_by_two(1))
     (question,) = await wait_for_questions(world)

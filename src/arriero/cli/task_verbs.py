@@ -82,7 +82,7 @@ class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
 class TaskVerbOutcome(msgspec.Struct, frozen=True):
     """One line of ``--json`` for each task; ``task``, as it stands now, only where one was named.
 
-    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value, and what would not.
+    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value, and what would not; and approvals.
     """
 
     id: str
@@ -117,7 +117,7 @@ async def _execute_on_one(
         loaded = await load_task_to_act(session, on.task(task_id).id)
         fields = build_verb_fields(session, loaded, arguments, by=request.by, reason=request.reason)
         if request.dry_run:
-            changes = preview_verb(session, request.verb, loaded, request.by, request.reason, **fields)
+            changes = await preview_verb(session, request.verb, loaded, request.by, request.reason, **fields)
             return await load_standing_task(loaded, session.store), "", changes
         await operate_task(session, request.verb, loaded, request.by, request.reason, **fields)
         after = await load_task(session, task_id)
@@ -131,12 +131,15 @@ def _print_one(request: TaskVerbRequest, view: StandingTask, nobody: str, change
     elif request.dry_run:
         print_text(f"{request.verb} would be accepted; task {_format_standing(view)}", hanging=2)
         for change in changes:
-            print_text(change if change.startswith(UNCHANGED) else f"would change: {change}", hanging=2)
+            print_text(change if change.startswith(_NO_VALUES) else f"would change: {change}", hanging=2)
     else:
         print_text(f"task {_format_standing(view)}", hanging=2)
     if request.verb is Verb.ANSWER and view.state == TaskState.HELD and not request.dry_run:
         print_note(f"note: it stays held until `arriero task resubmit {shell_argument(view.id)}` continues it")
     print_nobody_runs(nobody)
+
+
+_NO_VALUES = (UNCHANGED, _WOULD_BE := "would be ")  # begin what a dry run foretells beside changed values
 
 
 def _format_standing(view: StandingTask) -> str:
@@ -264,7 +267,8 @@ def _print_many(request: TaskVerbRequest, acted: Acted, *, gone: int = 0) -> Non
     if dry_run:
         for task_id in acted.done:
             changed = "; ".join(acted.changes.get(task_id, ()))
-            print_text(f"would {request.verb} {task_id}{f': {changed}' if changed else ''}", hanging=2)
+            would = "" if changed.startswith(_WOULD_BE) else "would "
+            print_text(f"{would}{request.verb} {task_id}{f': {changed}' if changed else ''}", hanging=2)
     for task_id, reason in acted.refused:
         print_text(f"{'would be ' * dry_run}refused {task_id}: {reason}", hanging=2)
     accepted = "would be accepted" if dry_run else "accepted"

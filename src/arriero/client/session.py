@@ -317,7 +317,7 @@ class Session:
 
     async def operate(self, commands: Sequence[OperatorCommand]) -> Sequence[Answer]:
         """Carry out verbs, each whole or refused, in one transaction."""
-        commands = [self._require_persons(command) for command in commands]
+        commands = [self.require_persons(one) if isinstance(one, Operate) else one for one in commands]
         answers = await apply_patiently(self.store, commands, self.ports.clock) if commands else []
         self.hint()
         return answers
@@ -341,10 +341,8 @@ class Session:
             if (node := opening.node) is not None:
                 opening.run(node.note_news, task)
 
-    def _require_persons(self, command: OperatorCommand) -> OperatorCommand:
+    def require_persons(self, command: Operate) -> Operate:
         """Say in a task's verb how many operators must ask for it, by the settings."""
-        if not isinstance(command, Operate):
-            return command
         configuration = self.configuration or self.configure()
         persons = configuration.count_persons(command.verb)
         if command.verb is Verb.ADJUST:  # it can do all that extend does

@@ -305,16 +305,32 @@ async def operate_task(session: Session, verb: Verb, loaded: Loaded, by: str, re
         raise_refused(verb, loaded.task.task_id, answer)
 
 
-def preview_verb(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> tuple[str, ...]:
-    """Judge a verb on a task as it was just seen, and change nothing. Raises VerbRefused, InvalidInput.
+async def preview_verb(
+    session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any
+) -> tuple[str, ...]:
+    """Judge a verb on a task as it was just seen, and change nothing.
 
     Returns: in words each value that would change, with the old one.
+    Raises: ApprovalNeeded - it would be kept as an approval; VerbRefused, InvalidInput, StoreError.
     """
     command = build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
-    foreseen = _foresee_verb(command, loaded, session.store.now())
+    foreseen = await _foresee_with_approvals(session, command, loaded)
     if isinstance(foreseen, Refusal):
         raise_refused(verb, loaded.task.task_id, foreseen)
     return foreseen
+
+
+async def _foresee_with_approvals(session: Session, command: Operate, loaded: Loaded) -> Refusal | tuple[str, ...]:
+    """Judge a verb by the approvals in the task's history, if it needs more than one operator. See ``foresee_verb``."""
+    from ..core.verb_preview import foresee_verb, needs_approvals  # only who asks in advance pays for loading it
+
+    command, store = session.require_persons(command), session.store
+    commits: list[str] = []
+    if needs_approvals(command, loaded):
+        since = command.approved_since
+        read = [bytes(row.events) async for row in store.history(command.task_no) if row.at >= since]
+        commits = [text.decode(errors="surrogateescape") for text in reversed(read) if b'"operator.' in text]
+    return foresee_verb(command, loaded, store.now(), commits)
 
 
 async def list_rows(store: "StateStore", which: TaskFilter) -> AsyncIterator[TaskRow]:
@@ -335,7 +351,7 @@ class Acted(msgspec.Struct, frozen=True):
         refused: ids of those whose state allows it but that refuse it, each with the reason, like a pivot.
         left_out: how many tasks of the filter were left alone, by what they are: ``(("processed", 98),)``. Their state
             does not allow the verb: most of them have ended.
-        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value, and what would not.
+        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value, and what would not; and approvals.
     """
 
     meant: int
@@ -452,7 +468,14 @@ async def _operate_each(
 ) -> list[Refusal | tuple[str, ...]]:
     """Carry out commands, or judge them. Returns for each its refusal, or what would change."""
     if dry_run:
-        now = session.store.now()
-        return [_foresee_verb(command, loaded, now) for command, loaded in asked]
+        return [await _foresee_each(session, command, loaded) for command, loaded in asked]
     answers = await session.operate([command for command, _ in asked])
     return [answer if isinstance(answer, Refusal) else () for answer in answers]
+
+
+async def _foresee_each(session: Session, command: Operate, loaded: Loaded) -> Refusal | tuple[str, ...]:
+    """Judge the verb on one of many tasks. One that would be kept as an approval counts as allowed: it is to be asked for."""
+    foreseen = await _foresee_with_approvals(session, command, loaded)
+    if isinstance(foreseen, Refusal) and foreseen.verdict == APPROVAL_NEEDED:
+        return (foreseen.detail.removeprefix(f"task {loaded.task.task_id!r}: {command.verb} "),)
+    return foreseen

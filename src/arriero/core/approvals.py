@@ -98,6 +98,16 @@ def refuse_lonely_verb(command: Operate, task_id: str, state: str, approvers: tu
     return Refused(Refusal(APPROVAL_NEEDED, said, state), command.task_no, (event,))
 
 
+def foresee_approval(command: Operate, task_id: str, persons: int, rows: Rows) -> str:
+    """Say that a verb would be kept as an approval. ``persons``: who must ask for it, as the rows say."""
+    approvers = list_approvers(msgspec.structs.replace(command, persons=persons), rows)
+    so_far = f"; approved so far by {' and '.join(approvers)}" if approvers else ""
+    return (
+        f"task {task_id!r}: {command.verb} would be kept as an approval by {command.by}, and nothing would be done yet: it needs"
+        f" {persons} operators{so_far}"
+    )
+
+
 def encode_request(command: Operate) -> str:
     """Encode what a verb carries beside its name and its operators: a JSON object with those of its fields that are given.
 

@@ -1,15 +1,19 @@
 """Judges an operator's verb on a task without carrying it out."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ..events.step import StepAdjusted
-from ..events.task import OperatorAction
+from ..events.task import OperatorAction, OperatorApproval
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, SignalRow, StepRow, TailRow, TaskRow, Verb
 from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Refusal
 from ..model.commands import Operate
 from ..model.signals import Inbox
 from ..text.format import format_limit_changes, format_step
+from .verb_guards import count_asked_persons
 
 if TYPE_CHECKING:  # only who pauses workflows pays for loading it
     from ..model.workflow_pauses import WorkflowPauseRow
@@ -18,8 +22,9 @@ if TYPE_CHECKING:  # only who pauses workflows pays for loading it
 class _LoadedRows:
     """Rows of one task as they were read: enough to judge a verb without carrying it out."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, commits: Sequence[str] = ()) -> None:
         self._loaded = loaded
+        self._commits = commits
 
     @property
     def pauses(self) -> dict[tuple[str, str], "WorkflowPauseRow"]:
@@ -40,8 +45,8 @@ class _LoadedRows:
     def arguments(self, task_no: int) -> str:
         return self._loaded.arguments
 
-    def people_commits(self, task_no: int, since: Instant) -> tuple[str, ...]:
-        return ()
+    def people_commits(self, task_no: int, since: Instant) -> Sequence[str]:
+        return self._commits
 
     def breakers(self, agent: str) -> tuple[BreakerRow, ...]:
         return ()
@@ -89,17 +94,40 @@ def find_verb_refusal(command: Operate, loaded: Loaded, now: Instant) -> Refusal
 _KEEP_OLD_VALUES = (Verb.EXTEND, Verb.ADJUST, Verb.TAG)
 
 
-def foresee_verb(command: Operate, loaded: Loaded, now: Instant) -> Refusal | tuple[str, ...]:
-    """Judge a verb on the task as it was read. Returns its refusal, or in words each value that would change, with the old one."""
+def needs_approvals(command: Operate, loaded: Loaded) -> bool:
+    """Returns True if more than one operator must ask for the verb, by the settings or by the question that it answers."""
+    asked = count_asked_persons(command, _LoadedRows(loaded)) if command.verb is Verb.ANSWER else command.persons
+    return asked > 1
+
+
+def foresee_verb(
+    command: Operate, loaded: Loaded, now: Instant, commits: Sequence[str] = ()
+) -> Refusal | tuple[str, ...]:
+    """Judge a verb on the task as it was read.
+
+    Args:
+        commits: as ``Rows.people_commits`` returns them, for a verb that needs approvals.
+    Returns: its refusal, or in words each value that would change, with the old one. A verb that would be kept as an approval is
+        refused as ``approval_needed``.
+    """
     from .changes import Refused  # only who acts on tasks pays for loading the decisions
     from .verbs import operate
 
-    result = operate(command, _LoadedRows(loaded), now)
+    rows = _LoadedRows(loaded, commits)
+    result = operate(command, rows, now)
     if isinstance(result, Refused):
+        for kept in result.events:
+            if isinstance(kept, OperatorApproval):
+                from .approvals import foresee_approval  # only who asks for it pays for loading it
+
+                detail = foresee_approval(command, loaded.task.task_id, kept.persons, rows)
+                return replace(result.refusal, detail=detail)
         return result.refusal
     steps = {step.ordinal: format_step(step) for step in loaded.life}
     changes: list[str] = []
     for event in result.events:
+        if isinstance(event, OperatorAction) and event.approved_by:
+            changes.append(f"would be carried out, approved by {' and '.join(event.approved_by)}")
         if isinstance(event, OperatorAction) and event.verb in _KEEP_OLD_VALUES:
             changes += event.list_changes()
         elif isinstance(event, StepAdjusted):

@@ -171,7 +171,7 @@ class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class VerbAnswer(msgspec.Struct, frozen=True):
     """Outcome of a verb. ``task``: its state afterwards.
 
-    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value, and what would not.
+    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value, and what would not; and approvals.
     """
 
     id: str
@@ -199,7 +199,7 @@ class BulkAnswer(msgspec.Struct, frozen=True):
         left_out: how many tasks were left alone, by what they are.
         done_before: ids of tasks of a plan on which it was carried out by an earlier request.
         next: the cursor of the next part; None: this was the last one. A part may be empty before that.
-        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value, and what would not.
+        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value, and what would not; and approvals.
         plan: of a dry run: what to send to carry it out on exactly these tasks; None: no task allows it.
     """
 
@@ -305,7 +305,7 @@ async def _operate_one(call: HttpCall, verb: Verb, task_id: str, asked: VerbRequ
     loaded = await load_task_to_act(session, check_id(task_id, "task_id"))
     fields = _choose_fields_builder(session, verb, asked, by)(loaded)
     if asked.dry_run:
-        changes = preview_verb(session, verb, loaded, by, asked.reason, **fields)
+        changes = await preview_verb(session, verb, loaded, by, asked.reason, **fields)
         standing = await load_standing_task(loaded, session.store)
         return VerbAnswer(task_id, str(verb), "would_be_done", standing, changes or msgspec.UNSET)
     await operate_task(session, verb, loaded, by, asked.reason, **fields)
