@@ -222,8 +222,9 @@ class CallbackRefused(InvalidInput):
 
     Args:
         because: ``unknown``: the token was not made by this store; ``unfit``: the value does not fit, and the callback stays open;
-            ``answered``, ``late``, ``ended``, ``undone``, ``past_life``, ``not_waiting``, ``purged``, ``inbox_full``,
-            ``too_many``, or ``unreadable``: a row of the task is damaged.
+            ``undecided``: the task has not read the value that was sent before: send the same again later; ``answered``, ``late``,
+            ``ended``, ``undone``, ``past_life``, ``not_waiting``, ``purged``, ``inbox_full``, ``too_many``, or ``unreadable``: a
+            row of the task is damaged.
     """
 
     def __init__(self, message: str, *, because: str) -> None:

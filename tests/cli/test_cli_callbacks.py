@@ -44,6 +44,7 @@ async def test_an_operator_completes_a_callback_once_and_each_refusal_is_one_lin
 
     for words, says in (
         (("order-1", "receipts", "1"), "task 'order-1' has no callback 'receipts'; it has: receipt#1"),
+        (("order-1", "receipt"), "Missing argument 'JSON'"),
         (("order-1", "receipt", "{"), "the value of callback receipt is not JSON"),
         (("order-1", "receipt", json.dumps("x" * 100_000)), "at most 100,000 are sent"),
     ):
@@ -58,5 +59,5 @@ async def test_an_operator_completes_a_callback_once_and_each_refusal_is_one_lin
     assert json.loads(again.stdout) == {"id": "order-1", "name": "receipt", "created": False}
     other = await type_("order-1", "receipt", '{"id": "r-2"}')
     assert (other.exit_code, other.stdout) == (3, "")
-    assert "the callback is refused: it was answered before" in other.stderr
+    assert "the callback is refused: its task has not read the value that was sent before" in other.stderr
     assert urls[0].rpartition(".")[2] not in done.output + other.output

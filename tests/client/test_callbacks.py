@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -314,6 +314,29 @@ async def test_a_value_that_only_the_scheduler_finds_unfit_is_set_aside_and_may_
     assert await task.result() == "r-1"
 
 
+async def test_a_value_is_refused_for_now_while_another_one_is_not_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = await begun(world, order(1))
+    await task.pause(by="ana", reason="a release")
+    monkeypatch.setattr("arriero.client.callbacks.REPLAYED_MAX", -1)  # as at a server without the code
+    complete, token = world.app.complete_callback, seen[0].token
+    assert await complete(token, {"id": 7})
+    assert not await complete(token, {"id": 7})
+    assert await refused_because(world, token, "r-1") == "undecided"
+    await task.resume(by="ana", reason="released")
+    await world.clock.advance(1)
+    assert await complete(token, {"id": "r-1"})
+    assert await task.result() == "r-1"
+    assert await refused_because(world, token, "r-2") == "answered"
+
+
+async def test_a_token_that_is_no_text_is_refused_as_invalid(world: World) -> None:
+    for token in (None, 5, b"1.x.y"):
+        with pytest.raises(InvalidInput, match="the token of a callback is a str, not"):
+            await world.app.complete_callback(cast("str", token), {"id": "r-1"})
+
+
 async def test_a_token_that_was_not_made_here_is_refused_without_a_word_about_tasks(world: World) -> None:
     await begun(world, order(1))
     version, said, signature = seen[0].token.split(".")
@@ -373,7 +396,7 @@ async def test_a_held_task_keeps_what_is_sent_and_a_resubmission_takes_it(world:
         await task.result()
     assert await world.app.complete_callback(seen[0].token, {"id": "r-1"})
     assert not await world.app.complete_callback(seen[0].token, {"id": "r-1"})
-    assert await refused_because(world, seen[0].token, "r-2") == "answered"
+    assert await refused_because(world, seen[0].token, "r-2") == "undecided"
     mended.append(True)
     await task.resubmit(by="ana", reason="the service is back")
     assert await task.result() == "r-1"

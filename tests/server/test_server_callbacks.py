@@ -107,6 +107,19 @@ async def test_the_same_delivery_is_answered_alike_and_another_value_is_refused(
             assert await task.result() == "r-1"
 
 
+async def test_a_sender_is_asked_to_try_again_while_another_value_is_not_read() -> None:
+    async with serve() as service:
+        task, path = await service.begin()
+        await task.pause(by="ana", reason="a release")
+        assert (await service.http.post(path, json={"id": "r-1"})).json() == {"created": True}
+        await service.refused(path, 503, "callback-busy", "undecided")
+        answer = await service.http.post(path, json={"id": "r-9"})
+        assert answer.headers["retry-after"] == "10"
+        await task.resume(by="ana", reason="released")
+        assert await task.result() == "r-1"
+        await service.refused(path, 409, "callback-answered", "answered")
+
+
 async def test_an_operator_completes_a_callback_in_place_of_its_service() -> None:
     async with serve() as service:
         task, path = await service.begin()

@@ -811,6 +811,7 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
         "undone",
         "ended",
         "answered",
+        "undecided",
         "Claimed",
         "Taken",
         "stale",

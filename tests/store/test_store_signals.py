@@ -212,7 +212,7 @@ async def test_a_signal_for_one_wait_is_refused_once_that_cannot_take_it(world: 
     await world.refused(sending(name=f"{name}#4@4", wait=4), "not_waiting")
     await world.refused(sending(name=f"{name}#2@2", wait=1), "not_waiting")
     first = await send(world, name=f"{name}#2@2", wait=2)
-    await world.refused(sending(signal_id="again", name=f"{name}#2@2", wait=2), "answered")
+    await world.refused(sending(signal_id="again", name=f"{name}#2@2", wait=2), "undecided")
     await world.advance(first.task, [taken(rows[1].step_no, 1)])
     await world.refused(sending(signal_id="again", name=f"{name}#2@2", wait=2), "answered")
     world.clock.at = Instant(NOON + 10)
@@ -228,7 +228,7 @@ async def test_what_is_for_one_wait_of_a_held_task_is_kept_until_its_code_asks_a
 ) -> None:
     async def send_both() -> None:
         assert (await send(world, name="callback:bank#1@1", wait=1)).created
-        await world.refused(sending(signal_id="again", name="callback:bank#1@1", wait=1), "answered")
+        await world.refused(sending(signal_id="again", name="callback:bank#1@1", wait=1), "undecided")
 
     await world.opened(await world.held(), wait("callback:bank"))
     await world.advance(await world.task(1), ending=Hold(FAILED))

@@ -24,7 +24,7 @@ class CompletedCallback(msgspec.Struct, frozen=True):
 @click.command("complete-callback", short_help="Complete a callback of a task in place of its service.")
 @click.argument("task_id", metavar="ID")
 @click.argument("name", metavar="NAME")
-@click.argument("value", metavar="[JSON]", default="null")
+@click.argument("value", metavar="JSON")
 @by_option
 @click.option(
     "--app", metavar="MODULE:APP", help="The App whose code checks the JSON. By default the configured one, if any."
@@ -36,8 +36,8 @@ def complete_callback(
 ) -> None:
     """Complete a callback for which a task waits, in place of the service that has its URL.
 
-    NAME is that of the callback, as `arriero task explain` shows it; of several that wait, NAME#2. JSON is the value, null by
-    default; - reads it from standard input. It is checked if the code of the task is here. Otherwise the process that runs the
+    NAME is that of the callback, as `arriero task explain` shows it; of several that wait, NAME#2. JSON is the value;
+    - reads it from standard input. It is checked if the code of the task is here. Otherwise the process that runs the
     task sets a value aside that does not fit.
     """
     text = read_option(value, "JSON")

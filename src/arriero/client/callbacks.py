@@ -40,7 +40,9 @@ def _refuse(because: ClosedBecause) -> CallbackRefused:
 
 
 async def read_token(store: StateStore, text: str) -> CallbackToken:
-    """Read a token. Raises: CallbackRefused - this store did not make it; StoreError."""
+    """Read a token. Raises: InvalidInput - it is no text; CallbackRefused - this store did not make it; StoreError."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"the token of a callback is a str, not {type(text).__name__}")
     token = read_callback(text, await store.read_secret(CALLBACK_SECRET), store.store_id)
     if token is None:
         raise _refuse("unknown")
@@ -95,8 +97,9 @@ async def _complete(
     if is_same or any(_digest(one) == _digest(value) for one in values):
         return False
     assert isinstance(answer, Refusal)
-    because = "answered" if values else answer.verdict
-    raise CallbackRefused(f"the callback is refused: {answer.detail}", because=because)
+    if wait.result is not None:  # maybe by what was undecided a moment before
+        raise CallbackRefused("the callback is refused: it was answered before", because="answered")
+    raise CallbackRefused(f"the callback is refused: {answer.detail}", because=answer.verdict)
 
 
 async def _find_wait(store: StateStore, token: CallbackToken) -> Found:

@@ -137,7 +137,7 @@ def _refuse_by_wait(
         is_late = wait.result is None
         return Refusal("late", "its time was over") if is_late else Refusal("answered", "it was answered before")
     if inbox.named:
-        return Refusal("answered", "it was answered before")
+        return Refusal("undecided", "its task has not read the value that was sent before; send the same again later")
     if wait.not_before is not None and wait.not_before <= now:
         return Refusal("late", "its time is over")
     return None

@@ -29,6 +29,7 @@ RefusedBecause = Literal[
     "past_life",
     "not_waiting",
     "answered",
+    "undecided",
     "late",
     "inbox_full",
     "too_many",

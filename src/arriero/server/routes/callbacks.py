@@ -37,10 +37,11 @@ BUSY = declare_problem(
     "callback-busy",
     503,
     "The task cannot take the value now",
-    "Send the same again after `Retry-After` seconds. `because` is `inbox_full` while the task takes others first, and `unreadable`"
-    " while a row of it cannot be read.",
+    "Send the same again after `Retry-After` seconds. `because` is `undecided` while the task has not read the value that was"
+    " sent before, `inbox_full` while it takes others first, and `unreadable` while a row of it cannot be read.",
 )
-_PROBLEMS = {"unknown": CALLBACK_UNKNOWN, "answered": ANSWERED, "unfit": UNFIT, "inbox_full": BUSY, "unreadable": BUSY}
+_BUSY = ("undecided", "inbox_full", "unreadable")
+_PROBLEMS = {"unknown": CALLBACK_UNKNOWN, "answered": ANSWERED, "unfit": UNFIT, **dict.fromkeys(_BUSY, BUSY)}
 RETRY_SECONDS = 10
 
 DeliveryKey = Annotated[
