@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
+import pydantic
 import pytest
 from runtime_world import QUICK, Machine, until, within
 
@@ -329,6 +330,18 @@ async def test_a_value_is_refused_for_now_while_another_one_is_not_read(
     assert await complete(token, {"id": "r-1"})
     assert await task.result() == "r-1"
     assert await refused_because(world, token, "r-2") == "answered"
+
+
+def test_a_pydantic_model_holds_no_callback() -> None:
+    class Order(pydantic.BaseModel):
+        model_config = {"arbitrary_types_allowed": True}
+        receipts: list[Callback[str]]
+
+    with pytest.raises(DefinitionError, match="a pydantic model cannot hold a Callback: use a dataclass"):
+
+        @bank.step
+        async def order_in_a_model(order: Order) -> None:
+            raise AssertionError("it is refused")
 
 
 async def test_a_token_that_is_no_text_is_refused_as_invalid(world: World) -> None:

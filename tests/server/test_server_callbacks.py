@@ -120,6 +120,20 @@ async def test_a_sender_is_asked_to_try_again_while_another_value_is_not_read() 
         await service.refused(path, 409, "callback-answered", "answered")
 
 
+async def test_explain_names_the_command_that_completes_a_callback_whose_value_was_set_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("arriero.client.callbacks.REPLAYED_MAX", -1)  # as at a server without the code
+    async with serve() as service:
+        _, path = await service.begin()
+        assert (await service.http.post(path, json={"id": 7})).json() == {"created": True}
+        await service.world.clock.advance(1)
+        headers = {"Authorization": f"Bearer {TOKENS['read']}"}
+        reasons = (await service.http.get("/v1/tasks/order-1/explain", headers=headers)).json()["reasons"]
+        (says,) = [one["says"] for one in reasons if one["kind"] == "set_aside_signals"]
+        assert "; `arriero task complete-callback order-1 'receipt#1' JSON` sends one that fits; " in says
+
+
 async def test_an_operator_completes_a_callback_in_place_of_its_service() -> None:
     async with serve() as service:
         task, path = await service.begin()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ..events import UNREADABLE_EVENT, Event, HistoryNames, UnreadableEvent, describe_event, read_events_to_show
-from ..events.signal import SignalSetAside
+from ..events.signal import SignalSent, SignalSetAside
 from ..events.step import CompensationDispatched, StepAdjusted, StepDispatched, StepOpened
 from ..events.task import OperatorAction, OperatorApproval, TaskTerminal, UndoBegun, read_state_word
 from ..model import HistoryRow, Instant, StepRow, TaskRow, TaskState, Verb, seconds_between
@@ -143,6 +143,7 @@ class TaskPast:
         self.undo_begun_at: Instant | None = None
         self.began: dict[int, Instant] = {}  # when the last attempt of each step began, by its ordinal
         self.rests: list[Idle] = []
+        self.sent: dict[int, str] = {}  # the names of signals, by their numbers
         self.set_aside: list[tuple[int, str]] = []  # numbers of signals whose value the code could not read, and why
         self.unreadable: list[int] = []  # numbers of rows of the history
         self._ended: tuple[Instant, bool] | None = None
@@ -171,6 +172,8 @@ class TaskPast:
             case StepAdjusted() if self.acts:
                 changes = (*self.acts[-1].changes, event.describe(self._names))
                 self.acts[-1] = msgspec.structs.replace(self.acts[-1], changes=changes)
+            case SignalSent():
+                self.sent[event.number] = event.name
             case SignalSetAside():
                 self.set_aside.append((event.signal, event.reason))
             case UndoBegun():

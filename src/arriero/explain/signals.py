@@ -9,7 +9,7 @@ from ..text.escaping import shell_argument
 from ..text.format import format_count, format_instant_and_age
 from .doctor import NAMES_SHOWN_MAX, Finding
 
-_VERBS = {"signal": "send", "request": "request"}
+_VERBS = {"signal": "send", "request": "request", "callback": "complete-callback"}
 
 
 def diagnose_signals(found: Sequence[tuple[str, SignalRow]], now: Instant, *, more: bool) -> list[Finding]:

@@ -326,9 +326,14 @@ class TaskUnderWay(TaskSituation):
             found.append(Reason("inbox", says))
         if aside := self.past.set_aside:
             number, why = aside[-1]
+            kind, _, label = label_signal(self.past.sent.get(number, "")).partition(":")
+            task = shell_argument(self.task.task_id)
+            remedy = "send a value that fits under another signal_id"
+            if kind == "callback":
+                remedy = f"`arriero task complete-callback {task} {shell_argument(label)} JSON` sends one that fits"
             says = (
                 f"{format_count_with_verb(len(aside), 'signal')} set aside, since the code cannot read the value; the last is number"
-                f" {number}: {why}; send a value that fits under another signal_id; {show}"
+                f" {number}: {why}; {remedy}; {show}"
             )
             found.append(Reason("set_aside_signals", says))
         return found

@@ -216,9 +216,11 @@ def decoder(of: Any, what: str, *, may_refer: bool = False) -> Callable[[str], A
         ) from error
 
     if isinstance(unreadable, type) and issubclass(unreadable, Reference):
-        raise DefinitionError(
-            f"{what} has the type {_show_type(of)}: only a step takes a {unreadable.__name__}, as an argument from workflow code"
-        )
+        name = unreadable.__name__
+        why = f"only a step takes a {name}, as an argument from workflow code"
+        if may_refer:
+            why = f"a pydantic model cannot hold a {name}: use a dataclass or a msgspec.Struct"
+        raise DefinitionError(f"{what} has the type {_show_type(of)}: {why}")
     if unreadable is not None:
         which = "which" if unreadable is of else f"and {_show_type(unreadable)}"
         raise DefinitionError(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, time
 from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import msgspec
 from msgspec import inspect
@@ -88,9 +88,13 @@ def find_unreadable(of: Any, *, may_refer: bool = False) -> Any:
     """Find the type in ``of``, however deep, that nothing can be made of; None: there is none.
 
     Args:
-        may_refer: a ``Reference`` can be read here.
+        may_refer: a ``Reference`` can be read here, but not by a pydantic model.
     """
     for part in _walk(inspect.type_info(of), set()):
+        if isinstance(part, inspect.CustomType) and is_model(part.cls):
+            fields = getattr(get_class(part), "model_fields", {}).values()
+            if found := next((one for field in fields if (one := _find_reference(field.annotation))), None):
+                return found
         if isinstance(part, inspect.CustomType) and not is_model(part.cls) and not (may_refer and _is_reference(part)):
             return get_class(part)
     return None
@@ -101,6 +105,13 @@ def holds_reference(of: Any) -> bool:
     return any(
         isinstance(part, inspect.CustomType) and _is_reference(part) for part in _walk(inspect.type_info(of), set())
     )
+
+
+def _find_reference(annotation: Any) -> type | None:
+    of = get_origin(annotation) or annotation
+    if isinstance(of, type) and issubclass(of, Reference):
+        return of
+    return next((found for part in get_args(annotation) if (found := _find_reference(part))), None)
 
 
 def _is_reference(info: inspect.CustomType) -> bool:
