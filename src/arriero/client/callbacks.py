@@ -40,7 +40,7 @@ def _refuse(because: ClosedBecause) -> CallbackRefused:
 
 
 async def read_token(store: StateStore, text: str) -> CallbackToken:
-    """Read a token. Raises: InvalidInput - it is no text; CallbackRefused - this store did not make it; StoreError."""
+    """Read a token. Raises: InvalidInput - it is not a str; CallbackRefused - this store did not make it; StoreError."""
     if not isinstance(text, str):
         raise InvalidInput(f"the token of a callback is a str, not {type(text).__name__}")
     token = read_callback(text, await store.read_secret(CALLBACK_SECRET), store.store_id)
