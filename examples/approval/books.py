@@ -23,6 +23,7 @@ async def find_errors(world: World, ends: Mapping[Order, str], folder: Path, sto
         folder: for the history.
     Returns: what is not as it must be, in words.
     """
+    kept = await find_kept(world)  # first: what is given back leaves the books of its order
     answers = await read_answers(store)
     parcels = Counter(world.remote.parcels.values())
     errors: list[str] = []
@@ -54,12 +55,12 @@ async def find_errors(world: World, ends: Mapping[Order, str], folder: Path, sto
     errors += [f"{count} parcels of {order}, which is no order" for order, count in parcels.items()]
     errors += [f"order {order}: an answer of {by}, which no operator gave" for order, by in answers.items()]
     errors += [f"{question.name} of {question.task_id} is still open" async for question in app.questions()]
-    errors += [f"payment {id} was given back and is with the shop" for id in await find_kept(world)]
+    errors += [f"payment {id} was given back and is with the shop" for id in kept]
     return errors + await asyncio.to_thread(check_history, folder, store)
 
 
 async def find_kept(world: World) -> list[str]:
-    """Find payments that the shop gives back, and that the bank has not refunded."""
+    """Wait until the shop has given back what it must, and find payments that the bank has not refunded all the same."""
     for payment in world.given_back:
         await app.task(f"give-back-{payment}").result(timeout=30)
     return sorted(payment for payment in world.given_back if not world.remote.payments[payment].is_refunded)
