@@ -117,7 +117,7 @@ async def hung_once() -> None:
 
 @workflow
 async def await_signal(index: int) -> None:
-    went[index] = time.perf_counter()
+    asleep[index] = 1
     await go.wait()
     went[index] = time.perf_counter()
 

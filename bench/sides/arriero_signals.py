@@ -6,7 +6,7 @@ import time
 import warnings
 from statistics import median
 
-from arriero_app import app, await_signal, go, two_notes, went
+from arriero_app import app, asleep, await_signal, go, two_notes, went
 from arriero_masses import ASLEEP_WITHIN_SECONDS, SETTLE_SECONDS, SUBMIT_BATCH, resident_bytes
 from common import WARM_UP_TASKS
 
@@ -43,19 +43,18 @@ async def signals(tasks: int) -> dict[str, float]:
 
 async def put_to_wait(indexes: range) -> list[Task[None]]:
     """Submit a task for each index, and wait until all are put down."""
-    submitted = []
+    handles: list[Task[None]] = []
+    asleep.extend(bytes(indexes.stop - len(asleep)))
     for first in range(indexes.start, indexes.stop, SUBMIT_BATCH):
         batch = range(first, min(first + SUBMIT_BATCH, indexes.stop))
-        submitted += await asyncio.gather(*(app.submit(await_signal(index)) for index in batch))
+        submitted = await asyncio.gather(*(app.submit(await_signal(index)) for index in batch))
+        handles += submitted[: WAITING - len(handles)]  # nobody holds a handle to the others
+    submitted = []
     give_up_at = time.monotonic() + ASLEEP_WITHIN_SECONDS
-    while not all(index in went for index in indexes):
+    while not all(memoryview(asleep)[indexes.start : indexes.stop]):
         if time.monotonic() > give_up_at:
             raise SystemExit("tasks did not get to their wait")
         await asyncio.sleep(LOOK_SECONDS)
-    for index in indexes:
-        del went[index]
     await asyncio.sleep(SETTLE_SECONDS)
-    handles = submitted[:WAITING]
-    del submitted
     gc.collect()
     return handles
