@@ -28,6 +28,7 @@ from arriero.store.state_store import StateStore
 T = TypeVar("T")
 SEED = int(os.environ.get("ARRIERO_DIFFERENTIAL_SEED", "1"))
 OPERATIONS = 10_000  # commands, submissions, and whatever else is asked of a store
+OPERATIONS_MAX = 15_000  # for a life that has not met every kind of answer by then
 LOOKED_EVERY = 25  # moves, at what waits
 COMPARED_EVERY = 500  # moves, by all rows and the whole history
 DOZENS = 24  # at least so many of each kind of answer
@@ -63,7 +64,7 @@ class ThreeStores(SqliteAgainstMemory):
             for _ in range(ROUND_OF_PROCESSES):
                 await self.start_a_process()
             made = 0
-            while self.operations < OPERATIONS:
+            while self.operations < OPERATIONS or (self.operations < OPERATIONS_MAX and missing(self)):
                 (move,) = self.random.choices(list(moves), list(moves.values()))
                 await move()
                 made += 1
