@@ -6,9 +6,17 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from arriero.errors import StoreError
-from arriero.model.answers import Applied
-from arriero.model.commands import Advance, CommandOfAttempt, ExtendAttempt, PublishProgress, Report, SaveCheckpoint
+from arriero.errors import ArrieroError, StoreError
+from arriero.model.answers import Applied, Refusal, Submitted
+from arriero.model.commands import (
+    Advance,
+    CommandOfAttempt,
+    ExtendAttempt,
+    PublishProgress,
+    Report,
+    SaveCheckpoint,
+    Submit,
+)
 from arriero.model.moves import Reported
 from arriero.store.memory import MemoryStore
 
@@ -239,3 +247,12 @@ def _passing_on(name: str) -> Callable[..., Any]:
 
 for _name in _PASSED_ON:
     setattr(SimulatedStore, _name, _passing_on(_name))
+
+
+async def submit_directly(store: Any, command: Submit) -> Submitted | Refusal:
+    """Commit the submission of a child, without the queue of an App."""
+    (answer,) = await store.submit([command])
+    if isinstance(answer, ArrieroError):
+        raise answer
+    found: Submitted | Refusal = answer
+    return found

@@ -9,6 +9,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -64,7 +65,7 @@ from .questions import Questions, draw_questions
 from .routes import Routes, draw_routes
 from .shop import AGENTS, DOUBTFUL, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile, tagged
 from .signals import Signals, draw_signals
-from .store import UNEXPECTED, Network, SimulatedStore
+from .store import UNEXPECTED, Network, SimulatedStore, submit_directly
 from .tagging import Tagging
 from .timetables import Timetables, draw_timetables
 
@@ -377,6 +378,7 @@ class World:
                     app=app,
                     upkeep=self.build_upkeep(store, ports),
                     groups=group_agents(self.app.agents),
+                    submit=partial(submit_directly, store),
                 )
             )
         )

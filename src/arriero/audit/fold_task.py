@@ -3,6 +3,7 @@
 from typing import assert_never
 
 from ..events.task import (
+    ChildNoticed,
     EventOfTask,
     TaskClaimed,
     TaskExpired,
@@ -59,6 +60,8 @@ def fold_task_event(task: TaskFold, event: EventOfTask) -> None:
             begin_undo(task)
         case UndoPlanned():
             plan_undo(task, event)
+        case ChildNoticed():
+            task.note_news()
         case _:
             assert_never(event)
 

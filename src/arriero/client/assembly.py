@@ -96,6 +96,7 @@ def _make_node(
             groups=groups,
             commit_counts=session.commit_counts,
             tracer=tracer,
+            submit=session.submit,
         )
         return NodeSession(plan)
 

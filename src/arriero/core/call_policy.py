@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from ..declare.steps import Step, StepCall
-from ..model.policies import StepPolicy, Supervision, encode_policy, spread_calls
+from ..declare.workflows import WorkflowCall
+from ..model.policies import ONE_TRY, StepPolicy, Supervision, encode_policy, spread_calls
 from .supervision import POLICIES_KEPT
 
 
@@ -26,6 +27,11 @@ def resolve_call_policy(call: StepCall[object], of_workflow: Supervision) -> Ste
         supervision,
         step.policy.extend_max,
     )
+
+
+def resolve_child_policy(call: WorkflowCall[object], of_workflow: Supervision) -> StepPolicy:
+    """Return the policy of a step that is another task: how that is submitted. It has the attempts of its own steps."""
+    return StepPolicy(0.0, None, ONE_TRY, _of_steps(of_workflow), child=call.child)
 
 
 @lru_cache(POLICIES_KEPT)

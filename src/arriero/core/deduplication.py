@@ -64,7 +64,7 @@ CONFLICT = "conflict"  # the verdict on an id that another operation has
 _IS_ANOTHER = ", which is another operation"  # ends the text of that verdict
 SEQUENCE_USED = "sequence_used"  # the verdict on a sequence that another operation has
 
-Differing = Literal["workflow", "App", "body", "convoy", "sequence", "end mark"]
+Differing = Literal["workflow", "App", "body", "convoy", "sequence", "end mark", "parent"]
 
 
 def find_difference(
@@ -86,6 +86,8 @@ def find_difference(
 
 
 def _find_body_difference(task: TaskRow, command: Submit, submitted: Callable[[], str | None]) -> Differing | None:
+    if command.parent_step is not None and task.parent_step != command.parent_step:
+        return "parent"
     if task.workflow != command.workflow:
         return "workflow"
     if is_another_app(task.app, command.app):

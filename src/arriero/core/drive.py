@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ..declare.step_options import NO_OPTIONS
 from ..declare.steps import Step, StepCall
+from ..declare.workflows import WorkflowCall
 from ..errors import DefinitionError, InvalidInput
 from ..model import (
     STEP_OPEN,
@@ -32,13 +33,28 @@ from ..model import (
     seconds_between,
 )
 from ..model.agents import encode_limit_keys
+from ..model.children import is_child_work
 from ..model.failures import TaskFailure
-from ..model.moves import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Signalled, Succeeded
+from ..model.moves import (
+    Came,
+    ChildEnded,
+    Delivered,
+    Ending,
+    Fired,
+    Keep,
+    NewStep,
+    Process,
+    PutDown,
+    Reported,
+    RetryAsked,
+    Signalled,
+    Succeeded,
+)
 from ..model.policies import encode_policy
 from ..model.signals import build_fired_result, build_wait_result, is_wait, may_take
 from ..payloads import codec
 from ..system.traceback_capture import capture_traceback
-from .call_policy import resolve_call_policy, resolve_step_policy
+from .call_policy import resolve_call_policy, resolve_child_policy, resolve_step_policy
 from .code_end import Identity, Raised, Returned
 from .replay import RequestedStep, identify_step
 from .routing import INTERCHANGEABLE, stay_with_agent
@@ -119,21 +135,17 @@ def _compute_key(key: Callable[..., str], what: str, code: str, step: Step[Any, 
         raise KeyFunctionFailed(str(error), code) from error
 
 
-Came = Reported | Fired  # what comes in for a task
-Delivered = Came | Signalled  # what its code is given
-
-
 class Surroundings(msgspec.Struct, frozen=True):
     """Input of a decision besides the task; the same for all tasks of a process.
 
     Args:
-        known_steps: definitions of the steps that are in this App.
+        known_code: definitions of the steps and workflows that are in this App.
         linger_seconds: a task whose next event is further off is put down.
         providers: of an Agent with providers, the names of all Agents that do its steps.
     """
 
     store_id: str
-    known_steps: AbstractSet[Any]
+    known_code: AbstractSet[Any]
     linger_seconds: float
     providers: Mapping[str, tuple[str, ...]] = {}
 
@@ -164,6 +176,9 @@ def sort_inbox(steps: Mapping[int, StepRow], inbox: Iterable[Came]) -> tuple[tup
         step = steps[item.step_no]
         if isinstance(item, Fired):
             if step.state is StepState.PENDING:
+                counts[item.step_no] = item
+        elif isinstance(item, ChildEnded):
+            if step.state is StepState.RUNNING and item.step_no not in counts:
                 counts[item.step_no] = item
         elif item.step_no in counts or (step.state, step.fence) != (StepState.RUNNING, item.fence):
             others.append(item)
@@ -226,6 +241,8 @@ def _decide_forward_move(run: TaskRun, came: tuple[Came, ...], now: Instant, aro
 def _deliver(run: TaskRun, item: Came) -> None:
     """Give the code one result, as its row will show it."""
     step = run.steps[item.step_no]
+    if isinstance(item, ChildEnded) and step.kind is StepKind.COMPENSATION:
+        return  # what undoes it has an effect and no result
     if isinstance(item, Fired):
         run.deliver(replace(step, state=StepState.COMPLETED, result=build_fired_result(step)), item.delivered_at)
     elif isinstance(item.outcome, Succeeded):
@@ -293,8 +310,8 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
     """Build the requests for the steps and timers that the code has asked for. An unknown step breaks the run: none then."""
     opened: list[NewStep] = []
     for asked in run.take_requests():
-        if asked.call is not None and asked.call.step not in around.known_steps:
-            run.broken = _build_unknown_step_failure(asked.call)
+        if asked.call is not None and asked.call.definition not in around.known_code:
+            run.broken = _build_unknown_code_failure(asked)
             return ()
         before = None if run.earlier is None else run.earlier.find(asked)
         try:
@@ -310,8 +327,12 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
     return tuple(opened)
 
 
-def _build_unknown_step_failure(call: StepCall[object]) -> TaskFailure:
-    step = call.step
+def _build_unknown_code_failure(asked: RequestedStep) -> TaskFailure:
+    if asked.identity[0] is StepKind.CHILD:
+        name = asked.identity[1]
+        reason = f"workflow {name} is not in this App: declare it by @app.workflow, or give it in App(workflows=[...])"
+        return TaskFailure("bug", reason, name, "unknown_workflow")
+    step = asked.call.step
     reason = f"step {step.name} of Agent {step.agent.name} is not in this App: add the Agent to it by App(agents=[...])"
     return TaskFailure("bug", reason, step.name, "unknown_step")
 
@@ -321,6 +342,8 @@ def build_new_step(asked: RequestedStep, task: TaskRow, store_id: str) -> NewSte
     kind, name, key = asked.identity
     if kind is StepKind.TIMER:
         return NewStep(kind=kind, name=name, key=key, arguments=asked.arguments, fire_at=asked.fire_at)
+    if kind is StepKind.CHILD:
+        return _build_child_step(asked, task)
     call: StepCall[object] = asked.call
     of_workflow = decode_task_policy(task.policy).supervision
     if call.changed is NO_OPTIONS:
@@ -350,6 +373,14 @@ def build_new_step(asked: RequestedStep, task: TaskRow, store_id: str) -> NewSte
     )
 
 
+def _build_child_step(asked: RequestedStep, task: TaskRow) -> NewStep:
+    kind, name, key = asked.identity
+    call: WorkflowCall[object] = asked.call
+    policy = encode_policy(resolve_child_policy(call, decode_task_policy(task.policy).supervision))
+    compensation = None if call.child.is_detached else policy
+    return NewStep(kind=kind, name=name, key=key, arguments=asked.arguments, policy=policy, compensation=compensation)
+
+
 def build_reopened_step(
     asked: RequestedStep,
     before: StepRow,
@@ -361,7 +392,7 @@ def build_reopened_step(
     fire_at = before.not_before if asked.call is None else None
     # An operator may have edited the row's arguments. Those are sent, so they decide the target and the keys of limits.
     new = build_new_step(replace(asked, arguments=before.arguments), task, store_id)
-    if asked.call is None:
+    if asked.call is None or new.kind is StepKind.CHILD:
         return replace(new, reopens=before.step_no, fire_at=fire_at)
     within = grow_complete_within(decode_step_policy(new.policy), before.attempt)
     new = replace(new, reopens=before.step_no, complete_within=within)
@@ -452,7 +483,7 @@ def decide_put_down(steps: Iterable[StepRow], now: Instant, linger_seconds: floa
     soon = later(now, linger_seconds)
     timers: list[Instant] = []
     for step in steps:
-        if step.state is StepState.RUNNING:
+        if step.state is StepState.RUNNING and not is_child_work(step):
             return None
         if step.state is StepState.PENDING and step.kind is StepKind.TIMER and step.not_before is not None:
             if step.not_before <= soon:

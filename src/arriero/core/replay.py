@@ -18,6 +18,7 @@ import msgspec
 
 from ..declare.signals import Wait
 from ..declare.steps import StepCall
+from ..declare.workflows import WorkflowCall
 from ..errors import ForbiddenInWorkflow, StepFailed
 from ..model import Instant, StepKind, StepRow, StepState, later
 from ..model.failures import TaskFailure, read_step_failure
@@ -83,7 +84,7 @@ class Execution:
         self._is_closed = False
         self._draws = 0
         self._calls = 0
-        self._unawaited: dict[int, StepCall[Any]] = {}
+        self._unawaited: dict[int, StepCall[Any] | WorkflowCall[Any]] = {}
         self.asked: dict[Identity, RequestedStep] = {}
         self._new: list[RequestedStep] = []
         self._aside: dict[tuple[Identity, str], _Aside] = {}
@@ -188,7 +189,7 @@ class Execution:
         error = main.exception()
         if error is not None:
             return judge_error(error)
-        left = {call.step.name for call in self._unawaited.values()} | {
+        left = {call.definition.name for call in self._unawaited.values()} | {
             one.identity[1] for one in just_asked if one.replies_to is None
         }
         if left:
@@ -199,13 +200,13 @@ class Execution:
         return Returned(main.result())
 
     # --- what call values and arriero.sleep ask of us
-    def note_created(self, call: StepCall[Any]) -> None:
+    def note_created(self, call: StepCall[Any] | WorkflowCall[Any]) -> None:
         """A call value came to be; it must be awaited before the code returns."""
         self._calls += 1
         call.number = self._calls
         self._unawaited[self._calls] = call
 
-    def note_replaced(self, call: StepCall[Any], by: StepCall[Any]) -> None:
+    def note_replaced(self, call: StepCall[Any] | WorkflowCall[Any], by: StepCall[Any] | WorkflowCall[Any]) -> None:
         """``options()`` made another call value of it."""
         if self._unawaited.get(call.number) is call:
             del self._unawaited[call.number]
@@ -216,11 +217,21 @@ class Execution:
         if self._unawaited.get(call.number) is call:  # else it was made outside of this run
             del self._unawaited[call.number]
         name = call.step.name
-        key = call.changed.key
-        if key is None:
-            self._occurrences[name] += 1
-            key = f"#{self._occurrences[name]}"
+        key = self._choose_key(name, call.changed.key)
         return self._ask(RequestedStep((StepKind.STEP, name, key), call.arguments, call))
+
+    def open_child(self, call: Any) -> asyncio.Future[Any]:
+        """The code awaits a workflow, which runs as another task. ``call``: a ``WorkflowCall``."""
+        self._unawaited.pop(call.number, None)
+        key = self._choose_key(f"child {call.workflow.name}", call.key)
+        return self._ask(RequestedStep((StepKind.CHILD, call.workflow.name, key), call.arguments, call))
+
+    def _choose_key(self, what: str, given: str | None) -> str:
+        """The key of the next step of a name: the one given, else by its occurrence."""
+        if given is not None:
+            return given
+        self._occurrences[what] += 1
+        return f"#{self._occurrences[what]}"
 
     def open_timer(self, seconds: float) -> asyncio.Future[Any]:
         """The code sleeps."""
@@ -321,7 +332,7 @@ def is_same_request(asked: RequestedStep, recorded: str) -> bool:
     """
     if asked.call is None:
         return asked.wait is not None or asked.arguments == recorded
-    return asked.arguments == recorded or asked.call.step.signature.mean_same(recorded, asked.arguments)
+    return asked.arguments == recorded or asked.call.definition.signature.mean_same(recorded, asked.arguments)
 
 
 def may_be_left(step: StepRow, branched_at: Instant | None) -> bool:

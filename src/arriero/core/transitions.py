@@ -27,9 +27,22 @@ from ..model import (
     later,
 )
 from ..model.answers import Dispatch, Refusal
+from ..model.children import CHILDREN_OPEN_MAX
 from ..model.commands import Advance, AnyCommand, EndByLimit, FreeTask, Recover, Report, Submit
 from ..model.failures import TaskFailure, read_task_failure
-from ..model.moves import BeginUndo, Compensate, Fired, GaveUp, Keep, PlanUndo, Process, Reported, Signalled, Succeeded
+from ..model.moves import (
+    BeginUndo,
+    ChildEnded,
+    Compensate,
+    Delivered,
+    Fired,
+    GaveUp,
+    Keep,
+    PlanUndo,
+    Process,
+    Reported,
+    Succeeded,
+)
 from ..model.progress import Published
 from ..model.tags import read_tags
 from .breaker_book import BreakerBook, begin_attempt
@@ -45,6 +58,7 @@ from .changes import (
     build_report_event,
     publish_status,
 )
+from .children import end_child
 from .convoys import settle_convoy
 from .limits import LimitBook, hash_keys
 from .placement import Spot, place_task
@@ -116,6 +130,8 @@ def build_new_task(
         trace_context=command.trace_context,
         submitter=command.submitter,
         tags=command.tags,
+        parent_step=command.parent_step,
+        depth=command.depth,
     )
     event = TaskSubmitted(
         workflow=command.workflow,
@@ -127,6 +143,8 @@ def build_new_task(
         app=command.app,
         ledger=ledger,
         tags={} if command.tags is None else read_tags(command.tags),
+        parent=None if command.parent_step is None else command.parent_step >> STEP_BITS,
+        parent_step=None if command.parent_step is None else command.parent_step & ((1 << STEP_BITS) - 1),
     )
     events: list[Event] = [event]
     statuses: list[StatusRow] = []
@@ -223,35 +241,12 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
     writer = Writer(task, rows, now, command.process_no)
     published: list[Published] = []
     for item in command.delivered:
-        step = writer.step(item.step_no)
-        if isinstance(item, Fired):
-            assert step is not None
-            assert (step.task_no, step.kind) == (task.task_no, StepKind.TIMER)
-            if step.state is not StepState.PENDING or step.not_before is None or step.not_before > now:
-                return Refused(Refusal("moved_on", f"timer {step.ordinal} of task {task.task_id} is not due"))
-            writer.fire(step, item.delivered_at)
-            continue
-        if isinstance(item, Signalled):
-            assert step is not None
-            if (refusal := take_signal(writer, step, item)) is not None:
-                return Refused(refusal)
-            continue
-        verdict = report_verdict(step, item.fence, now)
-        if verdict != "applied":
-            return _refused_report(step, item, verdict)
-        assert step is not None
-        assert step.task_no == task.task_no
-        if (refusal := _find_outdated(writer, step, item)) is not None:
-            return Refused(refusal)
-        reported = build_report_event(step, item, verdict)
-        writer.events.append(reported)
-        writer.record(step, item.outcome, item.delivered_at, step.fence, result_hash=reported.result)
-        if item.published is not None:
+        if (refused := _record_delivered(writer, item)) is not None:
+            return refused
+        if isinstance(item, Reported) and item.published is not None:
             published.append(item.published)
-    if task.opened_count + len(command.opened) > STEPS_PER_TASK_MAX:
-        # None of them is opened: their numbers would run into the next task's.
-        reason = f"it opened more than {STEPS_PER_TASK_MAX:,} steps: split it into several tasks"
-        writer.hold(TaskFailure("bug", reason, code="too_many_steps"))
+    if (too_many := _find_too_many(command, task)) is not None:
+        writer.hold(too_many)  # none of the steps is opened
     elif (unknown := find_unknown_request(writer, command.opened)) is not None:
         reason = f"its code replied to request {unknown}, which it has not received"
         writer.hold(TaskFailure("bug", reason, code="unknown_request"))
@@ -265,7 +260,8 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             return Refused(Refusal("moved_on", f"task {task.task_id} has open steps"))
         if not isinstance(command.ending, Keep):
             writer.finish(command.ending)
-    writer.set(revision=task.revision + 1, unseen_since=None)
+    is_seen = task.unseen_since == command.unseen_since
+    writer.set(revision=task.revision + 1, unseen_since=None if is_seen else writer.task.unseen_since)
     convoy_state = command.ending.convoy_state if isinstance(command.ending, Process) else None
     settle_convoy(writer, task, hand_over=command.hand_over, convoy_state=convoy_state, trace_link=command.trace_link)
     change = writer.change()
@@ -274,6 +270,46 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
     if published:
         change.published = tuple(published)
     return change
+
+
+def _record_delivered(writer: Writer, item: Delivered) -> Refused | None:
+    """Record one thing that the code was given. Returns why it cannot be: others have written since."""
+    task, now, step = writer.task, writer.now, writer.step(item.step_no)
+    if isinstance(item, Reported):
+        verdict = report_verdict(step, item.fence, now)
+        if verdict != "applied":
+            return _refused_report(step, item, verdict)
+        assert step is not None
+        assert step.task_no == task.task_no
+        if (refusal := _find_outdated(writer, step, item)) is not None:
+            return Refused(refusal)
+        reported = build_report_event(step, item, verdict)
+        writer.events.append(reported)
+        writer.record(step, item.outcome, item.delivered_at, step.fence, result_hash=reported.result)
+        return None
+    assert step is not None
+    if isinstance(item, Fired):
+        assert (step.task_no, step.kind) == (task.task_no, StepKind.TIMER)
+        if step.state is not StepState.PENDING or step.not_before is None or step.not_before > now:
+            return Refused(Refusal("moved_on", f"timer {step.ordinal} of task {task.task_id} is not due"))
+        writer.fire(step, item.delivered_at)
+        return None
+    refusal = end_child(writer, step, item) if isinstance(item, ChildEnded) else take_signal(writer, step, item)
+    return None if refusal is None else Refused(refusal)
+
+
+def _find_too_many(command: Advance, task: TaskRow) -> TaskFailure | None:
+    """Find the limit that the steps which a commit opens go beyond."""
+    if task.opened_count + len(command.opened) > STEPS_PER_TASK_MAX:  # their numbers would run into the next task's
+        reason = f"it opened more than {STEPS_PER_TASK_MAX:,} steps: split it into several tasks"
+        return TaskFailure("bug", reason, code="too_many_steps")
+    children = sum(new.kind is StepKind.CHILD for new in command.opened)
+    if children and task.open_count + children > CHILDREN_OPEN_MAX:
+        reason = (
+            f"more than {CHILDREN_OPEN_MAX:,} of its children were to run at a time: use arriero.map(..., at_a_time=)"
+        )
+        return TaskFailure("bug", reason, code="too_many_children")
+    return None
 
 
 def _find_outdated(writer: Writer, step: StepRow, item: Reported) -> Refusal | None:

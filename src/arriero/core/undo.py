@@ -18,6 +18,7 @@ from .supervision import (
     read_step_policy,
 )
 
+FORWARD_KINDS = (StepKind.STEP, StepKind.CHILD)  # what the code asks for and an undo may have to undo
 _read_policy = msgspec.json.Decoder(StepPolicy).decode
 
 
@@ -49,13 +50,15 @@ def plan_undo(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
     pivot = find_pivot(loaded.life)
     if pivot is not None:
         return Hold(build_pivot_failure(failure, pivot), may_go_forward=True)
-    forward = [step for step in reversed(loaded.life) if step.kind is StepKind.STEP]
+    forward = [step for step in reversed(loaded.life) if step.kind in FORWARD_KINDS]
     in_doubt = [
         step for step in forward if may_have_happened(step) and not (step.effect_free and step.compensation is None)
     ]
-    completed = [step for step in forward if step.state is StepState.COMPLETED]
+    completed = [step for step in forward if step.state is StepState.COMPLETED or _may_run_again(step)]
     planned = tuple(
-        _build_compensation(step, loaded, store_id) for step in (*in_doubt, *completed) if step.compensation is not None
+        _build_child_undo(step) if step.kind is StepKind.CHILD else _build_compensation(step, loaded, store_id)
+        for step in (*in_doubt, *completed)
+        if step.compensation is not None
     )
     failure = _name_nothing_to_undo(failure, loaded)
     if not planned:
@@ -118,6 +121,23 @@ def list_stuck_steps(steps: Iterable[StepRow]) -> list[StepRow]:
     ]
 
 
+def _may_run_again(step: StepRow) -> bool:
+    """Returns True for a child that was undone: an operator may have resubmitted it alone since."""
+    return step.kind is StepKind.CHILD and step.state is StepState.FAILED and step.fence > 0
+
+
+def _build_child_undo(step: StepRow) -> NewStep:
+    """Build the compensation of a child, which has no Agent: the child undoes itself."""
+    return NewStep(
+        kind=StepKind.COMPENSATION,
+        name=step.name,
+        key=step.key,
+        arguments=step.arguments,
+        policy=step.compensation or step.policy,
+        undoes=step.step_no,
+    )
+
+
 def _build_compensation(step: StepRow, loaded: Loaded, store_id: str) -> NewStep:
     completed = step.state is StepState.COMPLETED
     assert step.compensation is not None
@@ -150,7 +170,7 @@ def _build_compensation(step: StepRow, loaded: Loaded, store_id: str) -> NewStep
 
 def is_forward_open(step: StepRow) -> bool:
     """Returns True for a forward step that may still be taken or is being attempted."""
-    return step.kind is StepKind.STEP and step.state in (StepState.PENDING, StepState.RUNNING)
+    return step.kind in FORWARD_KINDS and step.state in (StepState.PENDING, StepState.RUNNING)
 
 
 def decide_next_undo(loaded: Loaded, store_id: str) -> BeginUndo | PlanUndo | NextUndo | Compensate | Hold | None:

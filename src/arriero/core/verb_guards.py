@@ -20,7 +20,7 @@ from ..model.signals import is_question
 from ..model.verb_rules import VERBS, explain_left_out
 from .changes import Rows
 from .supervision import find_pivot, is_held_by_program
-from .undo import list_stuck_steps, may_undo_go_on
+from .undo import FORWARD_KINDS, list_stuck_steps, may_undo_go_on
 
 Life = tuple[StepRow, ...]
 
@@ -176,7 +176,7 @@ def list_steps_to_redo(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow
     if task.failure is None or task.state is not TaskState.HELD:
         return []
     failure = read_task_failure(task.failure)
-    failed = [step for step in life if step.kind is StepKind.STEP and step.state is StepState.FAILED]
+    failed = [step for step in life if step.kind in FORWARD_KINDS and step.state is StepState.FAILED]
     named = failure.redo
     if not named and failure.results is None and failure.kind == "step":
         named = _list_steps_named_by_release_one(failure, failed)

@@ -63,6 +63,9 @@ class _LoadedRows:
     def signal(self, task_no: int, number: int) -> SignalRow | None:
         return None
 
+    def child(self, step_no: int) -> TaskRow | None:
+        return None
+
     def process_is_retired(self, process_no: int) -> bool:
         return False
 

@@ -9,21 +9,27 @@ import time
 import types
 import uuid
 import warnings
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
-from ..errors import DefinitionError, InvalidInput
+import msgspec
+
+from ..errors import ArrieroError, DefinitionError, InvalidInput
 from ..model.policies import (
     DEFAULT_CONVOY_POLICY,
+    ChildOptions,
     ConvoyPolicy,
     Duration,
     Supervision,
     TaskPolicy,
     UndoOnDoubt,
+    check_count,
     check_type,
     encode_policy,
     seconds,
 )
+from ..model.tags import check_tags, encode_tags
+from ..payloads.codec import check_id
 from .declared import CallValue, Declared, caller_scope, choose_name, current_run
 from .option_checks import explain_options
 from .signals import AnySignal, MentionedSignals, Request, Signal, find_mentioned_signals
@@ -71,14 +77,24 @@ def warn_of_unrecorded_calls(name: str, function: Callable[..., Any]) -> None:
 
 
 class WorkflowCall(CallValue[R_co]):
-    """A workflow with its arguments: submit it."""
+    """A workflow with its arguments. Submit it, or await it in a workflow: there it runs as a child task."""
 
-    __slots__ = ("arguments", "workflow")
+    __slots__ = ("__weakref__", "_awaited_before", "arguments", "child", "key", "number", "workflow")
 
-    def __init__(self, workflow: "Workflow[Any, R_co]", arguments: str) -> None:
+    def __init__(
+        self,
+        workflow: "Workflow[Any, R_co]",
+        arguments: str,
+        key: str | None = None,
+        child: ChildOptions | None = None,
+    ) -> None:
         self._running = None  # without a call of the base, as in ``StepCall``
         self.workflow = workflow
         self.arguments = arguments
+        self.key = key
+        self.child = child or ChildOptions(workflow.policy_text)
+        self.number = 0  # in workflow code: its place among the calls made there
+        self._awaited_before = False
 
     def options(
         self,
@@ -87,24 +103,78 @@ class WorkflowCall(CallValue[R_co]):
         task_id: str | None = None,
         convoy: str | None = None,
         priority: int | None = None,
+        tags: Mapping[str, str] | None = None,
+        detach: bool | None = None,
     ) -> "WorkflowCall[R_co]":
-        """Reserved for child tasks. Raises: InvalidInput - this release has none; submit the workflow instead."""
-        raise InvalidInput("child tasks come with a later release; submit each workflow with app.submit(..., task_id=)")
+        """The same call with options for the child task; what is not given stays.
+
+        Args:
+            key: by which the parent's code tells it from its other calls of the workflow.
+            task_id: of the child; it is made of the parent's if none is given.
+            convoy: its key; tasks of one key are handled one after the other.
+            priority: 0 to 9; its parent's if none is given. So it is with the tags.
+            detach: the await returns once the child is submitted; the parent neither waits for its end nor undoes it.
+        Raises: InvalidInput - an option is wrong.
+        """
+        changes = build_child_options(task_id=task_id, convoy=convoy, priority=priority, tags=tags, detach=detach)
+        key = self.key if key is None else check_id(key, "key")
+        call = WorkflowCall(self.workflow, self.arguments, key, msgspec.structs.replace(self.child, **changes))
+        if (run := current_run()) is not None:
+            run.note_replaced(self, call)
+        return call
+
+    @property
+    def definition(self) -> "Workflow[Any, R_co]":
+        """Its workflow: what a call of a step and that of a workflow share."""
+        return self.workflow
 
     async def _run_call(self) -> R_co:
         name = self.workflow.name
-        if current_run() is not None:
-            raise InvalidInput(
-                f"{name}(...) was awaited in a workflow, which awaits only steps: call {name}.function(...) to run its code as a part"
-                f" of this task, or submit it as a task of its own outside of workflow code"
+        if (run := current_run()) is None:
+            raise DefinitionError(
+                f"{name}(...) is a call value: start it with app.submit({name}(...)), then await task.result(), or do both"
+                f" with app.execute({name}(...)); in workflow code, await it: it runs as a child task"
             )
-        raise DefinitionError(
-            f"{name}(...) is a call value: start it with app.submit({name}(...)), then await task.result(), or do both with"
-            f" app.execute({name}(...))"
-        )
+        if self._awaited_before:
+            raise ArrieroError(
+                f"a call value of {name} was awaited twice; call {name}(...) again for a second child task"
+            )
+        self._awaited_before = True
+        result: R_co = await run.open_child(self)
+        return result
+
+    def __hash__(self) -> int:
+        """Hash by number, as of calls of steps."""
+        return self.number or id(self)
 
     def __repr__(self) -> str:
         return f"<call of workflow {self.workflow.name}>"
+
+
+def build_child_options(
+    *,
+    task_id: str | None,
+    convoy: str | None,
+    priority: int | None,
+    tags: Mapping[str, str] | None,
+    detach: bool | None,
+) -> dict[str, Any]:
+    """Check the options of a child task, and return those that were given as fields of ``ChildOptions``. Raises InvalidInput."""
+    found: dict[str, Any] = {}
+    if task_id is not None:
+        found["task_id"] = check_id(task_id, "task_id")
+    if convoy is not None:
+        found["convoy"] = check_id(convoy, "convoy")
+    if priority is not None:
+        check_count(priority, "priority", least=0, most=9, error_type=InvalidInput)
+        found["priority"] = priority
+    if tags is not None:
+        found["tags"] = encode_tags(check_tags(tags))
+    if detach is not None:
+        if not isinstance(detach, bool):
+            raise InvalidInput(f"detach is {detach!r}; it must be True or False")
+        found["is_detached"] = detach
+    return found
 
 
 class Workflow(Declared, Generic[P, R]):
@@ -166,7 +236,10 @@ class Workflow(Declared, Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowCall[R]:
         """Bind and check the arguments. Raises InvalidInput when they do not fit."""
-        return WorkflowCall(self, self.signature.bind(args, kwargs))
+        call = WorkflowCall(self, self.signature.bind(args, kwargs))
+        if (run := current_run()) is not None:
+            run.note_created(call)
+        return call
 
     def __repr__(self) -> str:
         return f"<workflow {self.name}>"

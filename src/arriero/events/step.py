@@ -62,14 +62,15 @@ class StepOpened(_Declared, frozen=True, tag="step.opened"):
         kind, colon, awaited = label.partition(":")
         if self.kind == "timer" and colon:
             return self._describe_wait(kind, awaited, names)
-        prefix = {"step": "step ", "compensation": "the undo of ", "timer": "timer "}[self.kind]
+        prefix = {"step": "step ", "compensation": "the undo of ", "timer": "timer ", "child": "child "}[self.kind]
         names.steps[self.step] = step = prefix + label
         if self.kind == "timer" and self.fire_at is not None:
             return f"{step} is set to {format_instant(self.fire_at)}"
+        of_agent = f" (Agent {self.agent})" if self.agent else ""
         if self.planned:
-            return f"{step} is planned (Agent {self.agent})"
+            return f"{step} is planned{of_agent}"
         pivot = ", a pivot: past it nothing is undone" if self.pivot else ""
-        return f"{step} is asked for (Agent {self.agent}){pivot}"
+        return f"{step} is asked for{of_agent}{pivot}"
 
     def _describe_wait(self, kind: str, awaited: str, names: HistoryNames) -> str:
         """Describe the row of a wait, or of a reply to a request, by the two parts of its name."""

@@ -49,6 +49,8 @@ class TaskSubmitted(HistoryEvent, frozen=True, tag="task.submitted"):
     app: str = ""
     ledger: str | None = None  # the id of the ledger that it came with
     tags: dict[str, str] = field(default_factory=dict)
+    parent: int | None = None  # number of the task that started it
+    parent_step: int | None = None  # ordinal of the step of that task
 
     def describe(self, names: HistoryNames) -> str:
         limit, queue = self.complete_by, self.reply_to
@@ -59,7 +61,17 @@ class TaskSubmitted(HistoryEvent, frozen=True, tag="task.submitted"):
         )
         of_app = f" of App {self.app!r}" if self.app else ""
         tagged = f", tagged {format_tags(self.tags)}" if self.tags else ""
-        return f"submitted to workflow {self.workflow}{of_app} with priority {self.priority}{more}{tagged}"
+        child = "" if self.parent is None else f", as step {self.parent_step} of task number {self.parent}"
+        return f"submitted to workflow {self.workflow}{of_app} with priority {self.priority}{more}{tagged}{child}"
+
+
+class ChildNoticed(HistoryEvent, frozen=True, tag="child.noticed"):
+    """A child of the task has ended: the task is woken. ``step``: the step that the child is."""
+
+    step: int
+
+    def describe(self, names: HistoryNames) -> str:
+        return f"{names.name_step(self.step)} has ended: the task is woken"
 
 
 class TaskClaimed(HistoryEvent, frozen=True, tag="task.claimed"):
@@ -271,6 +283,14 @@ class AlertClosed(HistoryEvent, frozen=True, tag="alert.closed"):
 
 
 EventOfTask = (
-    TaskSubmitted | TaskClaimed | TaskReleased | TaskExpired | TaskLost | TaskTerminal | UndoBegun | UndoPlanned
+    TaskSubmitted
+    | ChildNoticed
+    | TaskClaimed
+    | TaskReleased
+    | TaskExpired
+    | TaskLost
+    | TaskTerminal
+    | UndoBegun
+    | UndoPlanned
 )
 EventOfPeople = OperatorAction | OperatorApproval | TaskAssigned | StatusPublished | AlertOpened | AlertClosed

@@ -66,6 +66,7 @@ class StepKind(StrEnum):
     STEP = "step"
     COMPENSATION = "compensation"
     TIMER = "timer"
+    CHILD = "child"  # another task, which the code awaits; see model.children
 
 
 class Verb(StrEnum):
@@ -191,6 +192,8 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     inbox: int = 0  # signals that no wait of its code has taken
     tags: str | None = None  # JSON text; see model.tags
     submitted_tags: str | None = None  # those it came with, as its code sees them, where an operator has changed them
+    parent_step: int | None = None  # number of the step of another task that it is; it stays
+    depth: int = 0  # how many tasks stand above it
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -8,7 +8,7 @@ import msgspec
 from . import ConvoyOverrides, ConvoyVerb, Instant, TaskState, Verb
 from .agents import AgentVerb
 from .failures import TaskFailure
-from .moves import BeginUndo, Ending, Fired, Hold, Keep, NewStep, Outcome, Reported, Signalled
+from .moves import BeginUndo, Delivered, Ending, Hold, Keep, NewStep, Outcome, Reported
 
 
 class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -50,6 +50,8 @@ class Submit(Command, frozen=True, gc=False, kw_only=True):
     submitter: str | None = None  # id of a token whose open tasks are capped
     open_tasks_max: int | None = None  # the cap
     tags: str | None = None  # checked, as JSON text; see model.tags
+    parent_step: int | None = None  # the step of another task that it is, which must run
+    depth: int = 0
 
 
 class ClaimShare(msgspec.Struct, frozen=True, gc=False):
@@ -120,6 +122,7 @@ class Advance(Command, frozen=True, gc=False, kw_only=True):
 
     ``convoy_no``: of the task; ``hand_over``: whether the next of its convoy is claimed in the same commit; ``trace_link``: to the
     task's span, for the next of its convoy. ``published``: what its code has published last, as JSON text; None: nothing new.
+    ``unseen_since``: of the task, as its driver knows it; what came since stays unseen.
     """
 
     task_no: int
@@ -127,13 +130,14 @@ class Advance(Command, frozen=True, gc=False, kw_only=True):
     fence: int
     revision: int
     state: TaskState
-    delivered: tuple[Reported | Fired | Signalled, ...] = ()
+    delivered: tuple[Delivered, ...] = ()
     opened: tuple[NewStep, ...] = ()
     ending: Ending = Keep()
     convoy_no: int | None = None
     hand_over: HandOver | None = None
     trace_link: str | None = None
     published: str | None = None
+    unseen_since: Instant | None = None
 
 
 class Report(Command, frozen=True, gc=False, kw_only=True):
@@ -203,6 +207,12 @@ class ReleaseAttempt(Command, frozen=True, gc=False, kw_only=True):
 
     step_no: int
     fence: int
+
+
+class NoteChildEnd(Command, frozen=True, gc=False, kw_only=True):
+    """A child of a task has ended, and no driver of that task is here: it is woken. ``step_no``: the step that the child is."""
+
+    step_no: int
 
 
 class Recover(Command, frozen=True, gc=False, kw_only=True):
@@ -403,6 +413,7 @@ TaskCommand = (
     | Recover
     | EndByLimit
     | FreeTask
+    | NoteChildEnd
     | SendSignal
     | CommandOfPerson
 )

@@ -76,6 +76,25 @@ class Signalled(msgspec.Struct, frozen=True, gc=False):
     unfit: str = ""
 
 
+class ChildEnded(msgspec.Struct, frozen=True, gc=False):
+    """A child has ended, or there is none, because it was refused or was never submitted.
+
+    Args:
+        step_no: the step that it is, or the undo of it.
+        child_no, incarnation: of the child, as it ended; 0: there is none.
+    """
+
+    step_no: int
+    delivered_at: Instant
+    outcome: Succeeded | GaveUp
+    child_no: int = 0
+    incarnation: int = 0
+
+
+Came = Reported | Fired | ChildEnded  # what comes in for a task
+Delivered = Came | Signalled  # what its code is given
+
+
 class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A step, timer or compensation to be opened. ``take``: immediately by the process that asks; its Agent has room.
 

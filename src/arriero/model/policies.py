@@ -228,6 +228,24 @@ class ConvoyPolicy(msgspec.Struct, frozen=True, kw_only=True):
         _keep_seconds(self, "gap_within", "ConvoyPolicy.gap_within")
 
 
+class ChildOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a child is submitted.
+
+    Args:
+        policy: the ``TaskPolicy`` of its workflow, as JSON text, when its parent asked for it.
+        task_id: None: it is made of its parent's, see ``children.build_child_id``.
+        priority: None: its parent's. So it is with the tags, JSON text.
+        is_detached: its parent does not wait for its end, and does not undo it.
+    """
+
+    policy: str
+    task_id: str | None = None
+    convoy: str | None = None
+    priority: int | None = None
+    tags: str | None = None
+    is_detached: bool = False
+
+
 class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that the Supervisor and an Agent must know of one step, as it stands in the step's row.
 
@@ -235,6 +253,7 @@ class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
         extend_max: seconds that an attempt may take at most if its code extends it; None: the default.
         is_adjusted: an operator has changed it since the code gave it.
         began_with: fence and seconds of the attempt that was running when its time was changed; it keeps its own.
+        child: of a step that is another task.
     """
 
     complete_within: float
@@ -244,6 +263,7 @@ class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     extend_max: float | None = None
     is_adjusted: bool = False
     began_with: tuple[int, float] | None = None
+    child: ChildOptions | None = None
 
     @property
     def calls_max(self) -> int:

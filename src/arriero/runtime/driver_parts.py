@@ -14,6 +14,7 @@ from ..model.answers import Dispatch
 from ..model.commands import Submit
 from ..model.moves import Reported
 from .agent_host import AgentHost
+from .child_tasks import ParentDriver
 from .process_context import ProcessContext
 
 logger = logging.getLogger("arriero")
@@ -86,3 +87,6 @@ class DriverHost(Protocol):
         ...
 
     def claim_soon(self) -> None: ...
+    def look_after_children(self, driver: ParentDriver) -> None:
+        """Do what the running children of a task need now."""
+        ...

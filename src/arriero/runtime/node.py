@@ -25,6 +25,7 @@ from ..system.loops import Loop, LoopGuard, WarningThrottle
 from . import crash_points
 from .agent_host import AgentHost
 from .alerts import Alerting
+from .child_tasks import SubmitChild
 from .code import Code
 from .failure_log import FailureLog
 from .hosted_agent import choose_hosted
@@ -70,6 +71,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
         about: what the process says of itself, as JSON text.
         upkeep, alerting: run with the role supervisor; None: nobody does.
         groups: Agents that serve the same calls.
+        submit: commits a submission, of a child.
         commit_counts: of its commits, for monitors.
         substitutes, tracer: see ``ProcessContext``.
     """
@@ -89,6 +91,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     groups: Groups = {}
     commit_counts: CommitCounts | None = None
     tracer: "TaskTracer | None" = None
+    submit: SubmitChild
 
 
 class NodeSession:
@@ -151,6 +154,7 @@ class NodeSession:
             on_end=self._plan.on_end,
             spawn=self._spawn,
             membership=self.membership,
+            submit=self._plan.submit,
         )
         self.supervisor = Supervisor(
             self.context,

@@ -9,11 +9,12 @@ from ..core.drive import Surroundings, decide_put_down
 from ..core.lease import is_on_probation
 from ..core.task_run import TaskRun
 from ..errors import UnreadableRow
-from ..model import STEP_PREFIX, Loaded, StepRow, TaskRow, seconds_between
+from ..model import Loaded, StepRow, TaskRow, TaskState, seconds_between
 from ..model.answers import Answer, Applied, Claimed, Dispatch
 from ..model.commands import Claim, ClaimShare, Report
 from ..model.moves import Ending, PutDown, Reported
 from .agent_host import AgentHost
+from .child_tasks import ChildTasks, SubmitChild
 from .code import Code
 from .driver_parts import Parts, start_run
 from .membership import Membership
@@ -130,6 +131,7 @@ class Scheduler:
         on_end: Callable[[TaskRow, TaskRun], None],
         spawn: Callable[..., None],
         membership: Membership,
+        submit: SubmitChild,
     ) -> None:
         self._codes = codes
         self._weights = {name: code.share for name, code in codes.items()}
@@ -140,13 +142,13 @@ class Scheduler:
         self._agents = agents
         self._on_end = on_end
         self._membership = membership
-        known_steps = frozenset(code.definition for name, code in codes.items() if name.startswith(STEP_PREFIX))
+        known_code = frozenset(code.definition for code in codes.values())
         self._parts = Parts(
             context=context,
             agents=agents,
             codes=codes,
             names=tuple(codes),
-            surroundings=Surroundings(store.store_id, known_steps, settings.linger_seconds, agents.router.providers),
+            surroundings=Surroundings(store.store_id, known_code, settings.linger_seconds, agents.router.providers),
         )
         agents.connect(report=self.offer, report_late=self.report_late, note_taken=self.note_taken)
         self._yield = ConvoyYield(context.ports, lambda: membership.other_schedulers)
@@ -154,13 +156,21 @@ class Scheduler:
         self._reloads = ReloadQueue(
             store=store, ports=context.ports, spawn=spawn, on_read=self._read_again, reading=agents.registry.reading
         )
+        self.drivers: dict[int, TaskDriver] = {}  # of the tasks held here, by their numbers
+        self._children = ChildTasks(
+            context,
+            find_driver=self.drivers.get,
+            submit=submit,
+            spawn=spawn,
+            on_submitted=self.claim_soon,
+        )
+        self.look_after_children = self._children.look
         self._claiming = False
         self._claim_again = False
         self._caught_up = False  # the last claim left nothing behind
         self._proven: set[str] = set()  # workflows whose code has come to its first steps here, from what is durable
         self._draining = False
         self._abandoned = False
-        self.drivers: dict[int, TaskDriver] = {}  # of the tasks held here, by their numbers
 
     # --- claiming
     def claim_soon(self) -> None:
@@ -344,6 +354,8 @@ class Scheduler:
             driver = self.drivers.get(task_no)
             if driver is None or (not driver.busy and driver.run.task.revision < revision):
                 self.reload_soon(task_no, ())
+            elif not driver.busy:
+                self._children.look(driver)
         self.starts.release_places_before(lost_before)  # only now: a look that failed has brought nothing
 
     def note_news(self, task: TaskRow) -> None:
@@ -422,6 +434,8 @@ class Scheduler:
                 Exception
             ):  # the caller that waits asks the store; the next task of the convoy must still be taken up
                 logger.exception("the end of task %s could not be reported", task.task_id)
+            if task.parent_step is not None and task.state is not TaskState.HELD:
+                self._children.note_end(task)
         if was_full or is_on_probation(task):
             self.claim_soon()
 
@@ -447,7 +461,7 @@ class Scheduler:
             ending: Ending | None = PutDown(now)
             if not all_idle:
                 ending = decide_put_down(driver.run.steps.values(), now, linger)
-            if ending is None:
+            if ending is None or self._children.is_looking_after(driver.run.task.task_no):
                 driver.fire_timers()  # it stays here for a step's sake; its timers continue
             else:
                 driver.send(ending)

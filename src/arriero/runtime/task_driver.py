@@ -14,11 +14,13 @@ from msgspec.structs import replace
 from ..core.drive import Move, decide_next_move, list_due_timers, list_pending_timers, sort_inbox
 from ..core.task_run import TaskRun, build_driving_failure
 from ..errors import StoreError, UnreadableRow
-from ..model import Loaded, StepKind, StepRow, StepState, seconds_between
+from ..model import Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, seconds_between
 from ..model.answers import Answer, Applied, Dispatch, Refusal
+from ..model.children import is_child_work
 from ..model.commands import Advance
 from ..model.failures import TaskFailure
-from ..model.moves import ENDS, BeginUndo, Ending, Fired, Hold, NextUndo, PlanUndo, Reported
+from ..model.moves import ENDS, BeginUndo, Came, ChildEnded, Ending, Hold, NextUndo, PlanUndo, Reported
+from .child_tasks import list_child_work
 from .driver_parts import DriverHost, Parts, code_running, log_error, run_code
 from .report_verdicts import APPLIED
 from .speculative_start import ConvoyHandOver
@@ -26,6 +28,12 @@ from .speculative_start import ConvoyHandOver
 logger = logging.getLogger("arriero")
 
 UNWRITABLE_SECONDS = 5.0  # until a task is read again that could not even be held: the machine may have been to blame
+
+
+def has_moved_children(command: Advance, answer: Applied) -> bool:
+    """Returns True if a commit has begun a step that is a child, or the undo of one; or an undo, which ends those that run."""
+    is_undone = answer.task.state is TaskState.COMPENSATING and command.state is not TaskState.COMPENSATING
+    return is_undone or any(step.state is StepState.RUNNING and is_child_work(step) for step in answer.steps)
 
 
 class TaskDriver:
@@ -45,7 +53,7 @@ class TaskDriver:
         self.key_since = key_since
         self.behind = behind
         self._hand_over: ConvoyHandOver | None = None  # with the command that is in transit
-        self.inbox: deque[Reported | Fired] = deque()
+        self.inbox: deque[Came] = deque()
         self.is_held = True  # this is the driver of its task; the Scheduler takes that back
         self.busy = False  # a command of it is in transit, or it is being read again
         self.in_flight = False  # a command of it is in transit
@@ -70,6 +78,21 @@ class TaskDriver:
             else:
                 self._holder.report_alone(report)
         self._fire_due()
+        self._holder.look_after_children(self)
+        self.drive()
+
+    @property
+    def task(self) -> TaskRow:
+        """The task, as last written or read."""
+        return self.run.task
+
+    def list_child_work(self) -> list[StepRow]:
+        """See ``ParentDriver``."""
+        return list_child_work(self.run.steps.values())
+
+    def offer_child(self, end: ChildEnded) -> None:
+        """Take the end of a child."""
+        self.inbox.append(end)
         self.drive()
 
     def offer(self, report: Reported) -> None:
@@ -116,7 +139,7 @@ class TaskDriver:
         if not self.inbox and self.run.is_waiting():
             self._rest()
             return
-        delivered: tuple[Reported | Fired, ...] = ()
+        delivered: tuple[Came, ...] = ()
         if self.inbox:
             delivered, others = sort_inbox(self.run.steps, self.inbox)
             self.inbox.clear()
@@ -133,7 +156,7 @@ class TaskDriver:
         if command is not None:
             self._send(command)
 
-    def _next_command(self, delivered: tuple[Reported | Fired, ...]) -> Advance | None:
+    def _next_command(self, delivered: tuple[Came, ...]) -> Advance | None:
         """Decide the next command, if there is one. If this fails, the caller still records what was delivered."""
         run, loop = self.run, asyncio._get_running_loop()
         now = self._parts.context.store.now()
@@ -180,6 +203,7 @@ class TaskDriver:
             hand_over=hand_over,
             trace_link=trace_link,
             published=move.published,
+            unseen_since=task.unseen_since,
         )
 
     def send(self, ending: Ending) -> None:
@@ -252,6 +276,8 @@ class TaskDriver:
             return
         if isinstance(command.ending, BeginUndo | PlanUndo):
             run.close()
+        if has_moved_children(command, answer):
+            self._holder.look_after_children(self)
         self.drive()
 
     def _list_reserved_agents(self, command: Advance) -> list[str]:
@@ -290,6 +316,7 @@ class TaskDriver:
         for step in loaded.steps:
             if step.state is StepState.PENDING and step.kind is not StepKind.TIMER:
                 agents.note_waiting(step.agent)
+        self._holder.look_after_children(self)
         if self.run.has_published:  # before it asked for them
             self.drive()
         else:

@@ -168,7 +168,12 @@ def format_step(step: StepRow) -> str:
     """Format a step, compensation, timer or wait: ``step charge``, ``the undo of charge``, ``the wait for signal approved``."""
     if is_wait(step):
         return f"the wait for {format_awaited(step)}"
-    prefix = {StepKind.STEP: "step", StepKind.COMPENSATION: "the undo of", StepKind.TIMER: "timer"}[step.kind]
+    prefix = {
+        StepKind.STEP: "step",
+        StepKind.COMPENSATION: "the undo of",
+        StepKind.TIMER: "timer",
+        StepKind.CHILD: "child",
+    }[step.kind]
     return f"{prefix} {step.label}"
 
 

@@ -16,7 +16,7 @@ from ..model import Instant, StepKind, StepRow, StepState, TaskRow, TaskState, l
 from ..model.answers import Applied, Dispatch
 from ..model.commands import Advance, AnyCommand, Recover, Report
 from ..model.failures import read_step_failure, read_task_failure
-from ..model.moves import Fired, GaveUp, Outcome, Reported, RetryAsked, Signalled, Succeeded
+from ..model.moves import Delivered, GaveUp, Outcome, Reported, RetryAsked, Succeeded
 from ..model.tags import read_tags
 from ..model.trace_context import SpanIds, TraceContext, read_link, read_trace_context
 
@@ -276,7 +276,7 @@ def list_ended_spans(
     return found
 
 
-def _list_reports(command: AnyCommand) -> tuple[Reported | Fired | Signalled, ...]:
+def _list_reports(command: AnyCommand) -> tuple[Delivered, ...]:
     if isinstance(command, Advance):
         return command.delivered
     return (command.report,) if isinstance(command, Report) else ()

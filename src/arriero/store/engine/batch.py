@@ -9,6 +9,7 @@ from ...core.alert_rows import build_question_alert
 from ...core.apps import assign_app
 from ...core.attempts import deliver_attempt, release_attempt
 from ...core.changes import BreakerChange, Change, ConvoyChange, Refused
+from ...core.children import note_child_end
 from ...core.convoy_verbs import operate_convoy
 from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
 from ...core.progress import list_publications, publish_progress
@@ -39,6 +40,7 @@ from ...model.commands import (
     EndByLimit,
     ExtendAttempt,
     FreeTask,
+    NoteChildEnd,
     Operate,
     OperateConvoy,
     PublishProgress,
@@ -121,6 +123,8 @@ class Batch:
                 return transitions.end_by_limit(command, self._table, self.now, SUPERVISOR_LEASE)
             case FreeTask():
                 return transitions.free(command, self._table, self.now, SUPERVISOR_LEASE)
+            case NoteChildEnd():
+                return note_child_end(command, self._table, self.now)
             case SendSignal():
                 return send_signal(command, self._table, self.now)
             case Operate():

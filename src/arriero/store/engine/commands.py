@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from ...core import transitions
 from ...core.capacity import divide_room
 from ...core.changes import BreakerRows, Change
+from ...core.children import refuse_child
 from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
 from ...core.lease import is_on_probation
@@ -190,6 +191,8 @@ def _submit(command: Submit, rows: SubmissionRows, store_id: str | None) -> Subm
     refused = refuse_beyond_cap(command, rows.count_open_tasks)
     if refused is None and rows.pauses:
         refused = refuse_submission(command, rows.pauses)
+    if refused is None and command.parent_step is not None:
+        refused = refuse_child(command, rows.step(command.parent_step))
     if refused is not None and tail is None:
         return refused
     now = rows.read_clock()

@@ -35,6 +35,7 @@ from ...model import (
     StepKind,
     StepState,
     TailRow,
+    TaskRow,
     TaskState,
     later,
 )
@@ -254,6 +255,10 @@ class SurveyOperations(Transactions):
         drives it, and its row may have been mended. It comes again until ``load_tasks`` has read it.
         """
         return await self._read(lambda rows: rows.select_news(process_no))
+
+    async def load_children(self, step_nos: Sequence[int]) -> dict[int, TaskRow]:
+        """Tasks that are steps of others, by the numbers of those steps. One that is not there was not submitted, or was purged."""
+        return await self._reporting(self._read(lambda rows: rows.select_children(step_nos)))
 
     async def retrying_steps(self, task_nos: Sequence[int]) -> list[Retrying]:
         """Find the step with the most failures of each task that has steps which are retried, by task_no."""

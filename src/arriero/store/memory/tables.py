@@ -174,6 +174,13 @@ class MemoryTasks(MemorySignals, BreakerTable):
         step = self.steps[step_no >> STEP_BITS].get(step_no)
         return None if step is None else refuse_unreadable(step)
 
+    def child(self, step_no: int) -> TaskRow | None:
+        return self.select_children((step_no,)).get(step_no)
+
+    def select_children(self, step_nos: Sequence[int]) -> dict[int, TaskRow]:
+        asked = set(step_nos)
+        return {task.parent_step: refuse_unreadable(task) for task in self.tasks.values() if task.parent_step in asked}
+
     def open_steps(self, task_no: int) -> list[StepRow]:
         steps = map(refuse_unreadable, self.steps[task_no].values())
         return [s for s in steps if s.state in (StepState.PENDING, StepState.RUNNING)]

@@ -9,7 +9,7 @@ from ...core.apps import apps_run_by
 from ...core.due import HEAD_START
 from ...core.lease import PROBATION_FROM
 from ...errors import ArrieroError, UnreadableRow
-from ...model import STEP_BITS, ConvoyRow, Loaded, StepKind, StepRow, step_number
+from ...model import STEP_BITS, ConvoyRow, Loaded, StepRow, step_number
 from ...model.answers import Answer, Applied, ConvoyApplied, SignalKept
 from ...model.commands import (
     Advance,
@@ -21,6 +21,7 @@ from ...model.commands import (
     EndByLimit,
     ExtendAttempt,
     FreeTask,
+    NoteChildEnd,
     Operate,
     OperateConvoy,
     PublishProgress,
@@ -31,7 +32,7 @@ from ...model.commands import (
     SendSignal,
     Take,
 )
-from ...model.moves import Fired, Hold, Keep, NextUndo, PlanUndo, Process, PutDown, Reported, Signalled
+from ...model.moves import ChildEnded, Hold, Keep, NextUndo, PlanUndo, Process, PutDown, Reported
 from ...model.workflow_pauses import WorkflowPauseRow, index_pauses
 from .. import columns
 from ..contract import SUPERVISOR_LEASE, Busy
@@ -202,6 +203,10 @@ def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
                     named.convoys_of.add(task_no)
                 if command.lost_by is not None:
                     named.processes.add(command.lost_by)
+            case NoteChildEnd(step_no=step_no):
+                named.tasks.add(step_no >> STEP_BITS)
+                named.steps.add(step_no)
+                named.open_of.add(step_no >> STEP_BITS)
             case SendSignal(task_no=task_no, wait=wait):
                 named.tasks.add(task_no)
                 named.open_of.add(task_no)
@@ -222,12 +227,13 @@ def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
 
 def _name_advance(command: Advance, named: BatchRows) -> None:
     named.tasks.add(command.task_no)
-    named.steps.update(item.step_no for item in command.delivered if isinstance(item, Reported | Fired | Signalled))
+    named.steps.update(item.step_no for item in command.delivered)
+    named.tasks.update(item.child_no for item in command.delivered if isinstance(item, ChildEnded) and item.child_no)
     named.steps.update(new.reopens for new in command.opened if new.reopens is not None)
     named.agents.update(new.agent for new in command.opened if new.take)
     planned = command.ending.planned if isinstance(command.ending, PlanUndo | Hold) else ()
     opened = (*command.opened, *planned)
-    named.opened_for.update(new.agent for new in opened if new.limit_keys is None and new.kind is not StepKind.TIMER)
+    named.opened_for.update(new.agent for new in opened if new.limit_keys is None and new.agent)
     if isinstance(command.ending, NextUndo):
         named.steps.add(command.ending.step_no)
     elif not isinstance(command.ending, Keep | PutDown | Process):  # at its end hardly any task has a step open

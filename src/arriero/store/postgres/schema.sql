@@ -56,7 +56,9 @@ CREATE TABLE {schema}.task (
     snoozed_until bigint,           -- nothing new of it begins before: so an operator wants it
     inbox integer NOT NULL DEFAULT 0, -- signals that no wait of its code has taken
     tags text,                      -- JSON object of texts, by name; null: it has none
-    submitted_tags text             -- those that it came with, as its code sees them, where an operator has changed them
+    submitted_tags text,            -- those that it came with, as its code sees them, where an operator has changed them
+    parent_step bigint,             -- the step of another task that it is; it stays
+    depth integer NOT NULL DEFAULT 0 -- how many tasks stand above it
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;
@@ -82,6 +84,9 @@ CREATE INDEX task_error ON {schema}.task (task_no) WHERE state = 'error';
 CREATE INDEX task_open_run ON {schema}.task (task_id COLLATE "C")
  WHERE state IN ('pending', 'processing', 'compensating') AND strpos(task_id, '@') > 0 AND right(task_id, 1) = 'Z';
 CREATE INDEX task_paused ON {schema}.task (task_no) WHERE paused_at IS NOT NULL;
+CREATE UNIQUE INDEX task_parent_step ON {schema}.task (parent_step) WHERE parent_step IS NOT NULL;
+-- Children that have ended, by when: for a parent that was not woken, because the process died that was about to do so.
+CREATE INDEX task_child_ended ON {schema}.task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;
 CREATE INDEX task_waiting ON {schema}.task (convoy_no, rank, place) WHERE turn = 'waiting';
 CREATE INDEX task_set_aside ON {schema}.task (convoy_no, place) WHERE turn = 'set_aside';
 CREATE INDEX task_of_ledger ON {schema}.task (ledger_no, task_no) WHERE ledger_no IS NOT NULL;

@@ -9,6 +9,7 @@ import msgspec
 
 from ...core.breaker import REMEMBERED_SECONDS
 from ...core.changes import Change, ConvoyChange
+from ...core.children import refuse_child
 from ...core.deduplication import answer_known_id
 from ...core.limits import list_waiting_keys
 from ...core.placement import read_ordering
@@ -16,7 +17,7 @@ from ...core.workflow_pauses import refuse_submission
 from ...errors import UnreadableRow
 from ...events import encode_events
 from ...events.base import link_hash
-from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow, later
+from ...model import ConvoyRow, Instant, LedgerRow, StepRow, TailRow, TaskRow, later
 from ...model.agents import AgentLimitsRow, BreakerRow
 from ...model.answers import Refusal, Submitted
 from ...model.commands import Submit
@@ -29,7 +30,7 @@ from ..quarantine import Quarantine
 from ..readable import refuse_unreadable
 from ..rows import convoy_as_is, convoy_of, ledger_of, shared_as_is
 from ..sql.agent_rows import put_in_columns
-from .columns import insert_rows, task_as_is
+from .columns import insert_rows, step_of, task_as_is
 from .pipeline import PendingAnswer
 from .session import Transaction
 from .task_rows import UPDATE_CONVOYS, UPDATE_TAILS
@@ -266,6 +267,7 @@ class ExistingRows(msgspec.Struct):
     limits_of: dict[str, list[AgentLimitsRow]]  # by Agent
     open_tasks: OpenTaskCounts
     pauses: Pauses
+    child_steps: dict[int, StepRow]  # of the parents of those that are children, by number
 
     def process_is_retired(self, process_no: int) -> bool:
         return self.beginner is None or self.beginner.process_no != process_no
@@ -329,6 +331,8 @@ def _submit_one(
     refused = refuse_beyond_cap(command, known.open_tasks.count_open_tasks)
     if refused is None and known.pauses:
         refused = refuse_submission(command, known.pauses)
+    if refused is None and command.parent_step is not None:
+        refused = refuse_child(command, known.child_steps.get(command.parent_step))
     if refused is not None and tail is None:
         return refused
     if tail is None and command.convoy is not None:
@@ -365,6 +369,8 @@ def _read_known(
 ) -> ExistingRows:
     open_tasks = OpenTaskCounts(transaction, batch)  # before all other locks: who waits here holds none
     places = BatchPlaces(transaction, batch, open_tasks.list_within(batch), given)
+    parent_steps = sorted({command.parent_step for command in batch if command.parent_step is not None})
+    of_parents = transaction.ask("lock_child_steps", {"step_nos": parent_steps}) if parent_steps else None
     known = transaction.ask("select_known", {"task_ids": [command.task_id for command in batch]})
     numbers = transaction.ask("take_numbers", {"count": len(batch), "given": given})
     may_begin: PendingAnswer | None = None
@@ -403,6 +409,7 @@ def _read_known(
         limits,
         open_tasks,
         index_pauses(paused_rows),
+        {} if of_parents is None else {step.step_no: step for step in map(step_of, of_parents.fetchall())},
     )
 
 

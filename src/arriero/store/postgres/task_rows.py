@@ -107,6 +107,11 @@ class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable, 
     def ask(self, name: str, parameters: Mapping[str, Any] | None = None, /) -> PendingAnswer:
         return self.transaction.ask(name, parameters)
 
+    def child(self, step_no: int) -> TaskRow | None:
+        self.ask("lock_child_step", {"step_no": step_no})
+        row = self.ask("select_children", {"step_nos": [step_no]}).fetchone()
+        return None if row is None else refuse_unreadable(task_as_is(row))
+
     def ask_plain(self, sql: str, parameters: Mapping[str, Any]) -> PendingAnswer:
         return self.transaction.plain(sql, parameters)
 

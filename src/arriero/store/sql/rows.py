@@ -26,7 +26,7 @@ from ...model.leases import LeaseRow
 from ...model.processes import ProcessRow
 from ..contract import Due, PastDeadline, Renewals
 from ..quarantine import Quarantine, S
-from ..readable import KEYS, TABLES
+from ..readable import KEYS, TABLES, refuse_unreadable
 from ..rows import Row, lease_as_is, ledger_of, shared_as_is, status_of
 from .table import Table
 
@@ -137,6 +137,13 @@ class ReadingRows(SqlRows):
             [row[0] for row in stuck.fetchall()],
             None if ahead is None or (row := ahead.fetchone()) is None else row[0],
         )
+
+    def select_children(self, step_nos: Sequence[int]) -> dict[int, TaskRow]:
+        """Tasks that are steps of others, by the numbers of those steps. Raises UnreadableRow."""
+        found = self.ask("select_children", {"step_nos": list(step_nos)}).fetchall()
+        return {
+            step_no: refuse_unreadable(task) for task in map(self.task_as_is, found) if (step_no := task.parent_step)
+        }
 
     def select_ended(self, task_nos: Sequence[int]) -> list[TaskRow]:
         """The ended ones of the given tasks, ordered by their numbers."""

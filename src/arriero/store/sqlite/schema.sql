@@ -53,7 +53,9 @@ CREATE TABLE arriero_task (
     snoozed_until INTEGER,          -- nothing new of it begins before: so an operator wants it
     inbox INTEGER NOT NULL DEFAULT 0, -- signals that no wait of its code has taken
     tags TEXT,                      -- JSON object of texts, by name; null: it has none
-    submitted_tags TEXT             -- those that it came with, as its code sees them, where an operator has changed them
+    submitted_tags TEXT,            -- those that it came with, as its code sees them, where an operator has changed them
+    parent_step INTEGER,            -- the step of another task that it is; it stays
+    depth INTEGER NOT NULL DEFAULT 0 -- how many tasks stand above it
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.
@@ -72,6 +74,9 @@ CREATE INDEX arriero_task_error ON arriero_task (task_no) WHERE state = 'error';
 -- Runs of schedules that have not ended. A run's id is APP/NAME@INSTANT.
 CREATE INDEX arriero_task_open_run ON arriero_task (task_id)
  WHERE state IN ('pending', 'processing', 'compensating') AND task_id GLOB '*/*@*Z';
+CREATE UNIQUE INDEX arriero_task_parent_step ON arriero_task (parent_step) WHERE parent_step IS NOT NULL;
+-- Children that have ended, by when: for a parent that was not woken, because the process died that was about to do so.
+CREATE INDEX arriero_task_child_ended ON arriero_task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;
 CREATE INDEX arriero_task_waiting ON arriero_task (convoy_no, rank, place) WHERE turn = 'waiting';
 CREATE INDEX arriero_task_set_aside ON arriero_task (convoy_no, place) WHERE turn = 'set_aside';
 CREATE UNIQUE INDEX arriero_task_sequence ON arriero_task (convoy_no, sequence) WHERE sequence IS NOT NULL;

@@ -339,6 +339,10 @@ class SqliteTaskRows(SqliteWrittenRows):
         self._known.keep_step(step)
         return step
 
+    def child(self, step_no: int) -> TaskRow | None:
+        row = self.ask("select_children", {"step_nos": [step_no]}).fetchone()
+        return None if row is None else self._keep(task_of(row))
+
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         return tuple(map(step_of, self._run("select_steps", step_range(task_no))))
 

@@ -76,6 +76,12 @@ $rights$;
 ALTER TABLE {schema}.task ADD COLUMN tags text;
 ALTER TABLE {schema}.task ADD COLUMN submitted_tags text;
 
+-- Tasks that the code of others has started, their children.
+ALTER TABLE {schema}.task ADD COLUMN parent_step bigint;
+ALTER TABLE {schema}.task ADD COLUMN depth integer NOT NULL DEFAULT 0;
+CREATE UNIQUE INDEX task_parent_step ON {schema}.task (parent_step) WHERE parent_step IS NOT NULL;
+CREATE INDEX task_child_ended ON {schema}.task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;
+
 -- Tags of tasks, to find tasks by them. A trigger keeps it as the column tags of their tasks says.
 CREATE TABLE {schema}.task_tag (
     name text NOT NULL,

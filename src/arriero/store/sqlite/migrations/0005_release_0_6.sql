@@ -53,6 +53,12 @@ END;
 ALTER TABLE arriero_task ADD COLUMN tags TEXT;
 ALTER TABLE arriero_task ADD COLUMN submitted_tags TEXT;
 
+-- Tasks that the code of others has started, their children.
+ALTER TABLE arriero_task ADD COLUMN parent_step INTEGER;
+ALTER TABLE arriero_task ADD COLUMN depth INTEGER NOT NULL DEFAULT 0;
+CREATE UNIQUE INDEX arriero_task_parent_step ON arriero_task (parent_step) WHERE parent_step IS NOT NULL;
+CREATE INDEX arriero_task_child_ended ON arriero_task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;
+
 -- Tags of tasks, to find tasks by them. The triggers keep it as the column tags of their tasks says.
 CREATE TABLE arriero_task_tag (
     name TEXT NOT NULL,
