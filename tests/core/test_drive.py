@@ -37,7 +37,7 @@ def undo_plain(undo: Undo[int], number: int = 0) -> None: ...
 
 def asked(call: object, key: str = "#1") -> RequestedStep:
     step = call.step  # type: ignore[attr-defined]
-    return RequestedStep((StepKind.STEP, step.name, key), call.arguments, call)  # type: ignore[attr-defined]
+    return RequestedStep((StepKind.STEP, step.name, key), call.arguments, call, definition=step)  # type: ignore[attr-defined]
 
 
 # --- opening

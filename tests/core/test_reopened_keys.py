@@ -22,7 +22,7 @@ async def charge(attempt: Attempt, merchant: str) -> None: ...
 
 def test_a_reopened_step_is_counted_under_the_keys_of_its_edited_arguments() -> None:
     call = charge("first")
-    asked = RequestedStep((StepKind.STEP, "charge", "#1"), call.arguments, call)
+    asked = RequestedStep((StepKind.STEP, "charge", "#1"), call.arguments, call, definition=call.step)
     edited = step_row(
         1, state=StepState.WITHDRAWN, arguments='{"merchant":"edited"}', asked=call.arguments, agent="payments"
     )

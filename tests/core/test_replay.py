@@ -623,14 +623,46 @@ def test_waiting_for_what_is_no_step_is_found_also_when_only_cancelled_waits_are
     assert run(code).failure.code == "stuck"
 
 
-def test_awaiting_a_call_of_a_workflow_is_a_typed_refusal() -> None:
+def test_a_workflow_that_is_awaited_is_asked_for_as_a_child_under_a_key_of_its_own() -> None:
+    @workflow
+    async def child(number: int) -> None: ...
+
+    async def code() -> None:
+        await asyncio.gather(child(1), child(2).options(key="second"), child(3))
+
+    asked = run(code).opened_by[0]
+    assert [one.identity for one in asked] == [
+        (StepKind.CHILD, "child", "#1"),
+        (StepKind.CHILD, "child", "second"),
+        (StepKind.CHILD, "child", "#2"),
+    ]
+    assert [one.definition for one in asked] == [child] * 3
+
+
+def test_a_call_of_a_workflow_that_is_never_awaited_is_found() -> None:
     @workflow
     async def child() -> None: ...
 
     async def code() -> None:
-        await child()
+        child()
 
-    assert "InvalidInput: child(...) was awaited in a workflow" in end_by_bug(code)
+    failure = run(code).failure
+    assert (failure.kind, "child" in failure.reason) == ("unawaited", True)
+
+
+def test_a_call_of_a_workflow_is_awaited_once() -> None:
+    @workflow
+    async def child() -> None: ...
+
+    async def code() -> None:
+        call = child()
+
+        async def wait() -> None:
+            await call
+
+        await asyncio.gather(wait(), wait())
+
+    assert "a call value of child was awaited twice" in end_by_bug(code)
 
 
 # --- how code may end

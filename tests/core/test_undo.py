@@ -18,9 +18,9 @@ from arriero.core.undo import (
     may_undo_go_on,
     plan_undo,
 )
-from arriero.model import Loaded, StepKind, StepRow, StepState, TaskState, UndoContext
+from arriero.model import Loaded, StepKind, StepRow, StepState, TaskState
 from arriero.model.failures import StepFailure, TaskFailure
-from arriero.model.moves import Compensate, Hold, NewStep, NextUndo, PlanUndo
+from arriero.model.moves import Compensate, Hold, NewStep, NextUndo, PlanUndo, UndoContext
 
 WHY = TaskFailure("step", "no", "charge", "declined")
 FAILURE = msgspec.json.encode(WHY).decode()

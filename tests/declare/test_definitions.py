@@ -621,9 +621,21 @@ def test_extend_max_is_refused_where_it_is_shorter_than_the_attempts_own_time() 
         Agent("short").step(complete_within=10, extend_max=5)
 
 
-def test_options_of_a_call_of_a_workflow_are_refused_with_what_to_do_instead() -> None:
+def test_options_of_a_child_task_are_checked_where_they_are_given() -> None:
     @workflow
     async def carry() -> None: ...
 
-    with pytest.raises(InvalidInput, match="submit each workflow with app.submit"):
-        carry().options(task_id="child")
+    call = carry().options(task_id="child", convoy="c-7", priority=9, tags={"tenant": "acme"}, detach=True)
+    assert (call.child.task_id, call.child.convoy, call.child.priority) == ("child", "c-7", 9)
+    assert (call.child.tags, call.child.is_detached) == ('{"tenant":"acme"}', True)
+    assert call.options(priority=1).child.task_id == "child"
+    for wrong in (
+        {"task_id": ""},
+        {"convoy": "x" * 300},
+        {"priority": 10},
+        {"tags": {"": "x"}},
+        {"detach": 1},
+        {"key": ""},
+    ):
+        with pytest.raises(InvalidInput):
+            carry().options(**wrong)  # type: ignore[arg-type]  # as a caller without types would

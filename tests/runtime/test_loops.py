@@ -487,6 +487,10 @@ STARTS: dict[tuple[str, str], Loop | str] = {
         "leases.nats_stream",
         "NatsStream.close",
     ): "closes a connection; every later close waits for it, and it ends after 2 s",
+    (
+        "runtime.child_tasks",
+        "ChildTasks.look",
+    ): "children of one task are looked at; it ends by itself, or with the process",
     ("client.background", "BackgroundLoop.__init__"): "runs the event loop of app.sync, whose tasks are those above",
     ("client.background", "BackgroundLoop.begin"): "one call of app.sync, awaited by its caller",
 }

@@ -19,7 +19,7 @@ from ..errors import ArrieroError, InvalidInput
 from ..model import MICROSECONDS, Instant
 from ..model.answers import Refusal
 from ..model.instants import as_instant
-from ..model.policies import SECONDS_MAX, Duration, check_count, check_seconds
+from ..model.policies import SECONDS_MAX, Duration, check_seconds
 from ..model.schedules import (
     OF_CODE,
     DeclareSchedule,
@@ -83,7 +83,8 @@ def build_declaration(
 ) -> ScheduleDeclaration:
     """Build the declaration of a schedule. Its cron line and zone are not read yet. Raises InvalidInput."""
     priority, overlap = options.priority, options.overlap
-    check_count(priority, "priority", least=0, most=9, error_type=InvalidInput)
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
+        raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
     if overlap not in tuple(Overlap):
         raise InvalidInput(f"overlap is {overlap!r}; it must be one of {', '.join(Overlap)}")
     catch_up = None if options.catch_up is None else _check_microseconds(options.catch_up, "catch_up")

@@ -14,7 +14,7 @@ from ..errors import ConvoyRefused, InvalidInput, SequenceUsed, TaskExists, TooM
 from ..model import STEP_PREFIX
 from ..model.answers import TOO_MANY_OPEN_TASKS, WORKFLOW_PAUSED, Refusal, Submitted
 from ..model.commands import Submit
-from ..model.policies import TaskPolicy, check_count, check_seconds, encode_policy
+from ..model.policies import TaskPolicy, check_seconds, encode_policy
 from ..model.tags import check_tags, encode_tags
 from ..payloads import codec
 from ..runtime.code import OneStep
@@ -71,7 +71,8 @@ class SubmitOptions(SubmissionOptions, frozen=True, kw_only=True):
 def build_submission(session: Session, call: object, options: SubmitOptions) -> Submit:
     """Build the command that submits a call. Raises InvalidInput - a wrong option, or no call of this App."""
     priority, task_id = options.priority, options.task_id
-    check_count(priority, "priority", least=0, most=9, error_type=InvalidInput)
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
+        raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
     if options.convoy is not None or options.sequence is not None or options.end_of_sequence is not False:
         _check_order(options)
     code = find_code(session, call)

@@ -1,7 +1,7 @@
 """Children: what a task asks of the tasks that it has started, and what their ends are for it.
 
 A child's end stands in its own row. The process that drives the parent reads it there and records it as the end of a step, so
-the child's commit touches no row of its parent. ``runtime.children`` looks, asks and tells; everything it decides stands here.
+the child's commit touches no row of its parent. ``runtime.child_tasks`` looks and asks; everything that it decides stands here.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ from ..events.base import payload_hash
 from ..events.task import ChildNoticed
 from ..model import STEP_BITS, TASK_OPEN, Instant, StepKind, StepRow, StepState, TaskRow, TaskState
 from ..model.answers import Refusal
-from ..model.children import DEPTH_MAX, build_child_id, is_child_work
 from ..model.commands import NoteChildEnd, Submit
 from ..model.failures import StepFailure, read_task_failure
 from ..model.moves import ChildEnded, GaveUp, Outcome, Succeeded
@@ -22,11 +21,13 @@ from .changes import Change, Refused, Rows
 from .supervision import decode_task_policy, read_step_policy
 from .writer import Writer
 
+DEPTH_MAX = 20  # generations below a task that was submitted: a workflow that starts itself ends here
+CHILDREN_OPEN_MAX = 10_000  # children of one task that have not ended
 NO_RESULT = Succeeded("null")
 
 
 class ChildOrder(StrEnum):
-    """What a parent asks for, because its code or its undo has come to a child."""
+    """Requests to a child, because the code or the undo of its parent has come to it."""
 
     SUBMIT = "submit"
     RESUBMIT = "resubmit"
@@ -41,6 +42,11 @@ def read_options(step: StepRow) -> ChildOptions:
     return options
 
 
+def build_child_id(parent_id: str, step: StepRow) -> str:
+    """The id of a child that was given none: ``trip-7/book_hotel.3``. A step's ordinal is never used twice in a task."""
+    return f"{parent_id}/{step.name}.{step.ordinal}"
+
+
 def find_child_step(step: StepRow) -> int:
     """Return the number of the step that is the child: of an undo, the step that it undoes."""
     return step.step_no if step.undoes is None else step.undoes
@@ -50,9 +56,9 @@ def decide_child(task: TaskRow, step: StepRow, child: TaskRow | None) -> ChildOr
     """Decide what a running step that is a child, or the undo of one, needs now.
 
     Args:
-        task: the parent, under way.
+        task: the parent, which is open.
         child: its row as it stands; None: it was not submitted, or was purged.
-    Returns: what to ask for; or the outcome of the step; None: the child is under way, or an operator has to act on it.
+    Returns: what to ask for; or the outcome of the step; None: the child is open, or an operator has to act on it.
     """
     if step.kind is StepKind.COMPENSATION:
         return _decide_undo(child)
@@ -160,7 +166,7 @@ def refuse_child(command: Submit, step: StepRow | None) -> Refusal | None:
 
 def end_child(writer: Writer, step: StepRow, item: ChildEnded) -> Refusal | None:
     """Record the end of a child in its parent. Returns why not: parent or child have changed since it was read."""
-    if step.state is not StepState.RUNNING or not is_child_work(step):
+    if step.state is not StepState.RUNNING or not step.is_of_child:
         return Refusal("moved_on", f"step {step.ordinal} of task {writer.task.task_id} is {step.state}")
     number = find_child_step(step)
     child = writer.rows.task(item.child_no) if item.child_no else writer.rows.child(number)
@@ -182,12 +188,12 @@ def _may_be_open(step: StepRow, outcome: Outcome) -> bool:
 
 
 def note_child_end(command: NoteChildEnd, rows: Rows, now: Instant) -> Change | Refused:
-    """Wake a task, because a child of it has ended. Its revision stays: whoever drives it need not read it again."""
+    """Wake a task, because a child of it has ended. Its revision stays: the process that drives it need not read it again."""
     task, step = rows.task(command.step_no >> STEP_BITS), rows.step(command.step_no)
     if task is None or step is None or task.state not in TASK_OPEN:
         return Refused(Refusal("moved_on", f"step {command.step_no}"))
     steps = [one for one in rows.open_steps(task.task_no) if find_child_step(one) == command.step_no]
-    if not any(one.state is StepState.RUNNING and is_child_work(one) for one in steps):
+    if not any(one.state is StepState.RUNNING and one.is_of_child for one in steps):
         return Refused(Refusal("moved_on", f"step {command.step_no}"))
     writer = Writer(task, rows, now, None)
     writer.events.append(ChildNoticed(step.ordinal))

@@ -33,7 +33,6 @@ from ..model import (
     seconds_between,
 )
 from ..model.agents import encode_limit_keys
-from ..model.children import is_child_work
 from ..model.failures import TaskFailure
 from ..model.moves import (
     Came,
@@ -310,7 +309,7 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
     """Build the requests for the steps and timers that the code has asked for. An unknown step breaks the run: none then."""
     opened: list[NewStep] = []
     for asked in run.take_requests():
-        if asked.call is not None and asked.call.definition not in around.known_code:
+        if asked.call is not None and asked.definition not in around.known_code:
             run.broken = _build_unknown_code_failure(asked)
             return ()
         before = None if run.earlier is None else run.earlier.find(asked)
@@ -483,7 +482,7 @@ def decide_put_down(steps: Iterable[StepRow], now: Instant, linger_seconds: floa
     soon = later(now, linger_seconds)
     timers: list[Instant] = []
     for step in steps:
-        if step.state is StepState.RUNNING and not is_child_work(step):
+        if step.state is StepState.RUNNING and not step.is_of_child:
             return None
         if step.state is StepState.PENDING and step.kind is StepKind.TIMER and step.not_before is not None:
             if step.not_before <= soon:

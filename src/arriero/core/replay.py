@@ -33,17 +33,19 @@ ASKED_SHOWN_MAX = 3  # of the steps that the code asks for in place of a recorde
 
 
 class RequestedStep(msgspec.Struct, frozen=True):
-    """A step, timer, wait or reply the code asked for. ``call`` is that of a step, ``wait`` what a wait waits for.
+    """A step, child, timer, wait or reply the code asked for. ``wait``: what a wait waits for.
 
+    ``call``, ``definition``: that of a step and the step, or that of a workflow and the workflow.
     ``replies_to``: of a reply, the number of the request.
     """
 
     identity: Identity
     arguments: str
-    call: Any
+    call: Any = None
     fire_at: Instant | None = None
     wait: Wait | None = None
     replies_to: int | None = None
+    definition: Any = None
 
 
 class _Aside(msgspec.Struct, frozen=True):
@@ -189,7 +191,7 @@ class Execution:
         error = main.exception()
         if error is not None:
             return judge_error(error)
-        left = {call.definition.name for call in self._unawaited.values()} | {
+        left = {_name_call(call) for call in self._unawaited.values()} | {
             one.identity[1] for one in just_asked if one.replies_to is None
         }
         if left:
@@ -217,21 +219,20 @@ class Execution:
         if self._unawaited.get(call.number) is call:  # else it was made outside of this run
             del self._unawaited[call.number]
         name = call.step.name
-        key = self._choose_key(name, call.changed.key)
-        return self._ask(RequestedStep((StepKind.STEP, name, key), call.arguments, call))
+        key = call.changed.key
+        if key is None:
+            self._occurrences[name] += 1
+            key = f"#{self._occurrences[name]}"
+        return self._ask(RequestedStep((StepKind.STEP, name, key), call.arguments, call, definition=call.step))
 
     def open_child(self, call: Any) -> asyncio.Future[Any]:
         """The code awaits a workflow, which runs as another task. ``call``: a ``WorkflowCall``."""
         self._unawaited.pop(call.number, None)
-        key = self._choose_key(f"child {call.workflow.name}", call.key)
-        return self._ask(RequestedStep((StepKind.CHILD, call.workflow.name, key), call.arguments, call))
-
-    def _choose_key(self, what: str, given: str | None) -> str:
-        """The key of the next step of a name: the one given, else by its occurrence."""
-        if given is not None:
-            return given
-        self._occurrences[what] += 1
-        return f"#{self._occurrences[what]}"
+        name, key = call.workflow.name, call.key
+        if key is None:
+            self._occurrences[f"child {name}"] += 1
+            key = f"#{self._occurrences[f'child {name}']}"
+        return self._ask(RequestedStep((StepKind.CHILD, name, key), call.arguments, call, definition=call.workflow))
 
     def open_timer(self, seconds: float) -> asyncio.Future[Any]:
         """The code sleeps."""
@@ -239,7 +240,7 @@ class Execution:
         self._occurrences[""] += 1
         identity = (StepKind.TIMER, TIMER_NAME, f"#{self._occurrences['']}")
         text = msgspec.json.encode({"seconds": seconds}).decode()
-        return self._ask(RequestedStep(identity, text, None, later(self.now, seconds)))
+        return self._ask(RequestedStep(identity, text, fire_at=later(self.now, seconds)))
 
     def number_wait(self, name: str) -> str:
         """Return the key of the next wait of that name, which is opened with it."""
@@ -253,13 +254,13 @@ class Execution:
         if wait.within is not None:
             self.looked_at_time = True
             fire_at = later(self.now, wait.within)
-        return self._ask(RequestedStep(identity, wait.arguments, None, fire_at, wait))
+        return self._ask(RequestedStep(identity, wait.arguments, fire_at=fire_at, wait=wait))
 
     def reply(self, name: str, signal: int, reply: str) -> None:
         """The code replies to the request with that number. ``reply``: JSON text."""
         self._occurrences[f"reply {name}"] += 1
         identity = (StepKind.TIMER, name_reply(name), f"#{self._occurrences[f'reply {name}']}")
-        future = self._ask(RequestedStep(identity, reply, None, replies_to=signal))
+        future = self._ask(RequestedStep(identity, reply, replies_to=signal))
         future.cancel()  # nobody waits for it
         self._waiting.pop(identity, None)
 
@@ -294,6 +295,10 @@ class Execution:
     def uuid(self) -> uuid.UUID:
         """A random UUID (version 4) that is the same in every replay."""
         return uuid.UUID(int=self.random().getrandbits(128), version=4)
+
+
+def _name_call(call: StepCall[Any] | WorkflowCall[Any]) -> str:
+    return call.step.name if isinstance(call, StepCall) else call.workflow.name
 
 
 def identify_step(step: StepRow) -> Identity:
@@ -332,7 +337,7 @@ def is_same_request(asked: RequestedStep, recorded: str) -> bool:
     """
     if asked.call is None:
         return asked.wait is not None or asked.arguments == recorded
-    return asked.arguments == recorded or asked.call.definition.signature.mean_same(recorded, asked.arguments)
+    return asked.arguments == recorded or asked.definition.signature.mean_same(recorded, asked.arguments)
 
 
 def may_be_left(step: StepRow, branched_at: Instant | None) -> bool:

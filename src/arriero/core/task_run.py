@@ -216,7 +216,7 @@ class TaskRun:
             return asked.wait.timed_out() if step.result is None else asked.wait.read(step.result)
         if asked is None or asked.call is None or step.result is None:
             return None
-        return asked.call.definition.signature.result(step.result)
+        return asked.definition.signature.result(step.result)
 
     def deliver(self, step: StepRow, at: Instant) -> None:
         """Hand one recorded (or about to be recorded) result to the code."""

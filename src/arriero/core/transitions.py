@@ -27,7 +27,6 @@ from ..model import (
     later,
 )
 from ..model.answers import Dispatch, Refusal
-from ..model.children import CHILDREN_OPEN_MAX
 from ..model.commands import Advance, AnyCommand, EndByLimit, FreeTask, Recover, Report, Submit
 from ..model.failures import TaskFailure, read_task_failure
 from ..model.moves import (
@@ -58,7 +57,7 @@ from .changes import (
     build_report_event,
     publish_status,
 )
-from .children import end_child
+from .children import CHILDREN_OPEN_MAX, end_child
 from .convoys import settle_convoy
 from .limits import LimitBook, hash_keys
 from .placement import Spot, place_task
@@ -245,7 +244,9 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             return refused
         if isinstance(item, Reported) and item.published is not None:
             published.append(item.published)
-    if (too_many := _find_too_many(command, task)) is not None:
+    opened = len(command.opened)
+    may_be_too_many = task.opened_count + opened > STEPS_PER_TASK_MAX or task.open_count + opened > CHILDREN_OPEN_MAX
+    if may_be_too_many and (too_many := _find_too_many(command, task)) is not None:
         writer.hold(too_many)  # none of the steps is opened
     elif (unknown := find_unknown_request(writer, command.opened)) is not None:
         reason = f"its code replied to request {unknown}, which it has not received"

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..model import Loaded, StepKind, StepRow, StepState, TaskRow, UndoContext
+from ..model import Loaded, StepKind, StepRow, StepState, TaskRow
 from ..model.failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
-from ..model.moves import BeginUndo, Compensate, Hold, NewStep, NextUndo, PlanUndo
+from ..model.moves import BeginUndo, Compensate, Hold, NewStep, NextUndo, PlanUndo, UndoContext
 from ..model.policies import StepPolicy
 from .supervision import (
     build_pivot_failure,

@@ -43,7 +43,6 @@ from ..model import (
     step_number,
 )
 from ..model.answers import Dispatch
-from ..model.children import is_child_work
 from ..model.failures import TaskFailure
 from ..model.moves import (
     BeginUndo,
@@ -315,7 +314,7 @@ class Writer:
             routing=new.routing,
         )
         is_open = not is_timer and state is StepState.PENDING
-        if is_open and is_child_work(step):
+        if is_open and not step.agent:
             step = replace(step, state=advance_step(state, StepEvent.TAKEN))  # it needs no Agent
         self.set(opened_count=ordinal, open_count=self.task.open_count + is_open)
         self.events.append(changes.build_opened(step))
@@ -353,7 +352,7 @@ class Writer:
             self.set(open_count=self.task.open_count + 1)
         self.rewrites = True
         self.events.append(changes.build_reopened(step))
-        if is_child_work(step):
+        if not step.agent and not is_timer:
             step = replace(step, state=advance_step(step.state, StepEvent.TAKEN))
         self.put(self._dispatch(step, new.complete_within) if new.take else step)
         if is_question(step):  # the store opens its alert
@@ -475,7 +474,7 @@ class Writer:
         reached = replace(step, state=advance_step(step.state, StepEvent.REACHED), not_before=self.now, wait_by=wait_by)
         self.set(open_count=self.task.open_count + 1)
         self.events.append(CompensationReached(step.ordinal))
-        if is_child_work(reached):
+        if not reached.agent:
             reached = replace(reached, state=advance_step(reached.state, StepEvent.TAKEN))
         self.put(self._dispatch(reached, ending.complete_within) if ending.take else reached)
 

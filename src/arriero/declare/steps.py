@@ -91,11 +91,6 @@ class StepCall(CallValue[R_co]):
             run.note_replaced(self, call)
         return call
 
-    @property
-    def definition(self) -> "Step[Any, R_co]":
-        """Its step: what a call of a step and that of a workflow share."""
-        return self.step
-
     async def _run_call(self) -> R_co:
         run: WorkflowRun | None = getattr(asyncio._get_running_loop(), "workflow_run", None)  # steps are called often
         if run is None:

@@ -1,5 +1,6 @@
 """Workflows and their call values."""
 
+import asyncio
 import datetime
 import dis
 import functools
@@ -30,7 +31,7 @@ from ..model.policies import (
 )
 from ..model.tags import check_tags, encode_tags
 from ..payloads.codec import check_id
-from .declared import CallValue, Declared, caller_scope, choose_name, current_run
+from .declared import CallValue, Declared, WorkflowRun, caller_scope, choose_name, current_run
 from .option_checks import explain_options
 from .signals import AnySignal, MentionedSignals, Request, Signal, find_mentioned_signals
 from .signature import Signature
@@ -79,7 +80,7 @@ def warn_of_unrecorded_calls(name: str, function: Callable[..., Any]) -> None:
 class WorkflowCall(CallValue[R_co]):
     """A workflow with its arguments. Submit it, or await it in a workflow: there it runs as a child task."""
 
-    __slots__ = ("__weakref__", "_awaited_before", "arguments", "child", "key", "number", "workflow")
+    __slots__ = ("__weakref__", "_awaited_before", "_child", "arguments", "key", "number", "workflow")
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class WorkflowCall(CallValue[R_co]):
         self.workflow = workflow
         self.arguments = arguments
         self.key = key
-        self.child = child or ChildOptions(workflow.policy_text)
+        self._child = child
         self.number = 0  # in workflow code: its place among the calls made there
         self._awaited_before = False
 
@@ -109,7 +110,7 @@ class WorkflowCall(CallValue[R_co]):
         """The same call with options for the child task; what is not given stays.
 
         Args:
-            key: by which the parent's code tells it from its other calls of the workflow.
+            key: its name among the parent's calls of the workflow; they are numbered if none is given.
             task_id: of the child; it is made of the parent's if none is given.
             convoy: its key; tasks of one key are handled one after the other.
             priority: 0 to 9; its parent's if none is given. So it is with the tags.
@@ -124,9 +125,9 @@ class WorkflowCall(CallValue[R_co]):
         return call
 
     @property
-    def definition(self) -> "Workflow[Any, R_co]":
-        """Its workflow: what a call of a step and that of a workflow share."""
-        return self.workflow
+    def child(self) -> ChildOptions:
+        """Its options as a child task."""
+        return self._child or ChildOptions(self.workflow.policy_text)
 
     async def _run_call(self) -> R_co:
         name = self.workflow.name
@@ -237,7 +238,8 @@ class Workflow(Declared, Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowCall[R]:
         """Bind and check the arguments. Raises InvalidInput when they do not fit."""
         call = WorkflowCall(self, self.signature.bind(args, kwargs))
-        if (run := current_run()) is not None:
+        run: WorkflowRun | None = getattr(asyncio._get_running_loop(), "workflow_run", None)
+        if run is not None:
             run.note_created(call)
         return call
 

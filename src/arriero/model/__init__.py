@@ -66,7 +66,7 @@ class StepKind(StrEnum):
     STEP = "step"
     COMPENSATION = "compensation"
     TIMER = "timer"
-    CHILD = "child"  # another task, which the code awaits; see model.children
+    CHILD = "child"  # another task, which the code awaits; see core.children
 
 
 class Verb(StrEnum):
@@ -125,18 +125,6 @@ TASK_OPEN = frozenset({TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPEN
 TASK_FORWARD = frozenset({TaskState.PENDING, TaskState.PROCESSING})
 TASK_ENDED = frozenset({TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.HELD})
 STEP_OPEN = frozenset({StepState.PENDING, StepState.RUNNING})
-
-
-class UndoContext(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The facts about a step that its compensation gets. ``result`` is JSON text, None when unknown; so is ``checkpoint``."""
-
-    outcome: Literal["completed", "unknown"]
-    forward_key: str
-    result: str | None
-    checkpoint: str | None = None
-
-
-read_undo_context = msgspec.json.Decoder(UndoContext).decode
 
 
 class TaskRow(msgspec.Struct, frozen=True, gc=False):
@@ -323,6 +311,11 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     def label(self) -> str:
         """The name that operators see, with the key if one was given or the name occurred again."""
         return self.name if self.key == "#1" else f"{self.name}[{self.key}]"
+
+    @property
+    def is_of_child(self) -> bool:
+        """True for what another task does, and no Agent: a child is that step, or the step is undone by it."""
+        return self.kind is StepKind.CHILD or (self.kind is StepKind.COMPENSATION and not self.agent)
 
     @property
     def is_canary(self) -> bool:

@@ -3,6 +3,8 @@
 Payloads are JSON text.
 """
 
+from typing import Literal
+
 import msgspec
 
 from . import Instant, StepKind
@@ -93,6 +95,18 @@ class ChildEnded(msgspec.Struct, frozen=True, gc=False):
 
 Came = Reported | Fired | ChildEnded  # what comes in for a task
 Delivered = Came | Signalled  # what its code is given
+
+
+class UndoContext(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The facts about a step that its compensation gets. ``result`` is JSON text, None when unknown; so is ``checkpoint``."""
+
+    outcome: Literal["completed", "unknown"]
+    forward_key: str
+    result: str | None
+    checkpoint: str | None = None
+
+
+read_undo_context = msgspec.json.Decoder(UndoContext).decode
 
 
 class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):

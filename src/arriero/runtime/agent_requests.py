@@ -13,8 +13,9 @@ from ..declare.callbacks import CallbackAccess, give_accesses
 from ..declare.steps import Step
 from ..errors import InvalidInput, StoreError
 from ..events import read_events_to_show
-from ..model import StepRow, UndoContext, read_undo_context, seconds_between
+from ..model import StepRow, seconds_between
 from ..model.answers import Dispatch
+from ..model.moves import UndoContext, read_undo_context
 from .attempt_time import AttemptTime
 from .process_context import ProcessContext
 from .report_verdicts import APPLIED, LATE, AttemptIdentity, ReportedResult, ReportVerdicts

@@ -6,9 +6,9 @@ from typing import Any
 from ..declare.attempt import Undo
 from ..declare.steps import Step
 from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
-from ..model import StepKind, StepRow, read_undo_context
+from ..model import StepKind, StepRow
 from ..model.failures import StepFailure
-from ..model.moves import GaveUp, Outcome, Succeeded
+from ..model.moves import GaveUp, Outcome, Succeeded, read_undo_context
 from ..payloads.codec import error_text, recordable_text, step_error_fields
 from ..system.traceback_capture import capture_traceback
 from .attempt_time import AttemptTime

@@ -17,7 +17,6 @@ from ..core.children import (
 from ..errors import ArrieroError
 from ..model import STEP_BITS, StepKind, StepRow, StepState, TaskRow, Verb
 from ..model.answers import Answer, Refusal, Submitted
-from ..model.children import is_child_work
 from ..model.commands import NoteChildEnd, Operate, Submit
 from ..model.moves import ChildEnded, GaveUp, Succeeded
 from .process_context import ProcessContext
@@ -73,19 +72,19 @@ class ChildTasks:
         self._submit = submit
         self._spawn = spawn
         self._on_submitted = on_submitted
-        self._under_way: dict[int, bool] = {}  # tasks whose children are looked at; True: again after that
+        self._looked_at: dict[int, bool] = {}  # tasks whose children are looked at; True: again after that
 
     def is_looking_after(self, task_no: int) -> bool:
         """Returns True while children of a task are to be submitted or asked."""
-        return task_no in self._under_way
+        return task_no in self._looked_at
 
     def look(self, driver: ParentDriver) -> None:
-        """Do what the running children of a task need now. If that is under way, it is done again afterwards."""
+        """Do what the running children of a task need now. If that is being done, it is done again afterwards."""
         task_no = driver.task.task_no
-        if task_no in self._under_way:
-            self._under_way[task_no] = True
+        if task_no in self._looked_at:
+            self._looked_at[task_no] = True
         elif driver.list_child_work():
-            self._under_way[task_no] = False
+            self._looked_at[task_no] = False
             self._spawn(self._look_until_done(task_no))
 
     def note_end(self, child: TaskRow) -> None:
@@ -106,7 +105,7 @@ class ChildTasks:
     async def _look_until_done(self, task_no: int) -> None:
         try:
             while (driver := self._find_driver(task_no)) is not None:
-                self._under_way[task_no] = False
+                self._looked_at[task_no] = False
                 try:
                     is_done = await self._look_once(driver)
                 except ArrieroError as error:
@@ -114,10 +113,10 @@ class ChildTasks:
                     is_done = False
                 if not is_done:
                     await self._context.clock.sleep(AGAIN_SECONDS)
-                elif not self._under_way[task_no]:
+                elif not self._looked_at[task_no]:
                     return
         finally:
-            self._under_way.pop(task_no, None)
+            self._looked_at.pop(task_no, None)
 
     async def _look_once(self, driver: ParentDriver) -> bool:
         """Returns False if something has to be asked again a little later."""
@@ -146,11 +145,11 @@ class ChildTasks:
         """Let the driver record what a child has come to. Returns what else it needs."""
         decided = decide_child(driver.task, step, child)
         if isinstance(decided, Succeeded | GaveUp):
-            self._tell(driver, step, child, decided)
+            self._offer(driver, step, child, decided)
             return None
         return decided
 
-    def _tell(self, driver: ParentDriver, step: StepRow, child: TaskRow | None, outcome: Succeeded | GaveUp) -> None:
+    def _offer(self, driver: ParentDriver, step: StepRow, child: TaskRow | None, outcome: Succeeded | GaveUp) -> None:
         if driver.is_held:
             driver.offer_child(build_child_end(step, child, outcome, self._context.store.now()))
 
@@ -162,7 +161,7 @@ class ChildTasks:
         if isinstance(answer, Refusal):
             if answer.verdict == "moved_on":
                 return True  # the parent has changed: who drives it looks again
-            self._tell(driver, step, None, fail_as_refused(answer))
+            self._offer(driver, step, None, fail_as_refused(answer))
             return True
         return answer.created and not read_options(step).is_detached  # else its row says what is next
 
@@ -181,11 +180,11 @@ class ChildTasks:
         if not isinstance(answer, Refusal):
             return True
         if answer.verdict == "not_allowed" and step.kind is StepKind.COMPENSATION and order is ChildOrder.COMPENSATE:
-            self._tell(driver, step, child, fail_as_refused(answer))
+            self._offer(driver, step, child, fail_as_refused(answer))
             return True
         return answer.verdict == "not_allowed"  # a child that cannot be cancelled ends by itself
 
 
 def list_child_work(steps: Iterable[StepRow]) -> list[StepRow]:
     """The steps that are children, and their undos, as long as they run."""
-    return [step for step in steps if step.state is StepState.RUNNING and is_child_work(step)]
+    return [step for step in steps if step.state is StepState.RUNNING and step.is_of_child]

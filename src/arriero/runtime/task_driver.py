@@ -16,7 +16,6 @@ from ..core.task_run import TaskRun, build_driving_failure
 from ..errors import StoreError, UnreadableRow
 from ..model import Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, seconds_between
 from ..model.answers import Answer, Applied, Dispatch, Refusal
-from ..model.children import is_child_work
 from ..model.commands import Advance
 from ..model.failures import TaskFailure
 from ..model.moves import ENDS, BeginUndo, Came, ChildEnded, Ending, Hold, NextUndo, PlanUndo, Reported
@@ -28,12 +27,6 @@ from .speculative_start import ConvoyHandOver
 logger = logging.getLogger("arriero")
 
 UNWRITABLE_SECONDS = 5.0  # until a task is read again that could not even be held: the machine may have been to blame
-
-
-def has_moved_children(command: Advance, answer: Applied) -> bool:
-    """Returns True if a commit has begun a step that is a child, or the undo of one; or an undo, which ends those that run."""
-    is_undone = answer.task.state is TaskState.COMPENSATING and command.state is not TaskState.COMPENSATING
-    return is_undone or any(step.state is StepState.RUNNING and is_child_work(step) for step in answer.steps)
 
 
 class TaskDriver:
@@ -69,8 +62,12 @@ class TaskDriver:
     def take_up(self, reports: tuple[Reported, ...]) -> None:
         """Continue with a task that stands as recorded; ``reports`` came for it and are not recorded yet."""
         run = self.run
+        has_children = False
         for step in tuple(run.steps.values()):
-            self._parts.agents.adopt(step, run.task)
+            if step.agent:
+                self._parts.agents.adopt(step, run.task)
+            elif step.state is StepState.RUNNING:
+                has_children = True
         for report in reports:
             step_now = run.steps.get(report.step_no)
             if step_now is not None and (step_now.fence, step_now.state) == (report.fence, StepState.RUNNING):
@@ -78,7 +75,8 @@ class TaskDriver:
             else:
                 self._holder.report_alone(report)
         self._fire_due()
-        self._holder.look_after_children(self)
+        if has_children:
+            self._holder.look_after_children(self)
         self.drive()
 
     @property
@@ -263,8 +261,11 @@ class TaskDriver:
             parts.agents.give_back_unused(reserved, answer.dispatches, run.task.priority)
         run.is_ahead_of_record = False
         run.task = answer.task
+        asks_children = answer.task.state is not command.state and answer.task.state is TaskState.COMPENSATING
         for step in answer.steps:
             run.steps[step.step_no] = step
+            if step.state is StepState.RUNNING and not step.agent:
+                asks_children = True  # it has begun, or its undo has
         if not self.is_held:
             return
         for dispatch in answer.dispatches:
@@ -276,7 +277,7 @@ class TaskDriver:
             return
         if isinstance(command.ending, BeginUndo | PlanUndo):
             run.close()
-        if has_moved_children(command, answer):
+        if asks_children:
             self._holder.look_after_children(self)
         self.drive()
 
@@ -316,7 +317,8 @@ class TaskDriver:
         for step in loaded.steps:
             if step.state is StepState.PENDING and step.kind is not StepKind.TIMER:
                 agents.note_waiting(step.agent)
-        self._holder.look_after_children(self)
+            elif step.state is StepState.RUNNING and not step.agent:
+                self._holder.look_after_children(self)
         if self.run.has_published:  # before it asked for them
             self.drive()
         else:

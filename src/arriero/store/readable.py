@@ -27,9 +27,9 @@ from ..model import (
     TailRow,
     TaskRow,
     Turn,
-    read_undo_context,
 )
 from ..model.failures import read_step_failure, read_task_failure
+from ..model.moves import read_undo_context
 from ..model.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from ..model.processes import ProcessAbout, ProcessRow
 from ..model.progress import PublishedRow
