@@ -246,6 +246,7 @@ class Life:
             fence=task.fence,
             revision=task.revision,
             state=task.state,
+            unseen_since=task.unseen_since,
             delivered=tuple(delivered),
             opened=tuple(opened),
             ending=ending or Keep(),

@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
     from .core.alerts import Alert
     from .declare.callbacks import Callback, callback
+    from .declare.children import map
     from .declare.questions import ask
     from .idempotency import idempotent
     from .leases import DistributedMutex, Leadership
@@ -109,6 +110,7 @@ else:
         "LedgerView": "client.ledger_handle",
         "callback": "declare.callbacks",
         "ask": "declare.questions",
+        "map": "declare.children",
         "guarded": "client.guarded",
         "guarded_sync": "client.guarded",
         "SyncApp": "client.sync",
@@ -236,6 +238,7 @@ __all__ = [
     "guarded_sync",
     "idempotent",
     "keep_convoy_state",
+    "map",
     "now",
     "publish",
     "random",

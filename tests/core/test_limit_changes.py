@@ -284,7 +284,7 @@ def test_a_report_is_taken_by_the_new_limits_and_an_advance_by_the_old_ones_is_r
     refused = advance(
         Advance(
             actor="p1", process_no=task.locked_by, task_no=task.task_no, fence=task.fence, revision=task.revision,
-            state=task.state, delivered=(reported,), opened=(), ending=Keep(),
+            state=task.state, delivered=(reported,), opened=(), ending=Keep(), unseen_since=task.unseen_since,
         ),
         OneTask(of), LATER,
     )  # fmt: skip

@@ -50,6 +50,7 @@ class Road(Town):
                 fence=task.fence,
                 revision=task.revision,
                 state=task.state,
+                unseen_since=task.unseen_since,
                 ending=ending,
                 convoy_no=task.convoy_no,
                 hand_over=None if hand_over is None else HandOver(hand_over),
@@ -75,6 +76,7 @@ class Road(Town):
                 fence=task.fence,
                 revision=task.revision,
                 state=task.state,
+                unseen_since=task.unseen_since,
                 ending=ending,
                 term=self.term,
             )

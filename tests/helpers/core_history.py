@@ -215,6 +215,7 @@ class Town:
                 fence=task.fence,
                 revision=task.revision,
                 state=task.state,
+                unseen_since=task.unseen_since,
                 delivered=(*news, *taken),
                 opened=keyed,
                 ending=ending,
@@ -413,6 +414,7 @@ async def _past_its_limit(town: Town) -> None:
             fence=task.fence,
             revision=task.revision,
             state=task.state,
+            unseen_since=task.unseen_since,
             ending=ending,
             term=town.term,
         )

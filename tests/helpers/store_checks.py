@@ -106,7 +106,8 @@ def _wrong_counts(loaded: Loaded) -> list[str]:
             step.state is StepState.RUNNING or step.locked_by is None for step in steps
         ),
         "a step that does not run has a deadline": all(
-            (step.state is StepState.RUNNING) == (step.complete_by is not None) for step in steps
+            (step.state is StepState.RUNNING and not step.is_of_child) == (step.complete_by is not None)
+            for step in steps
         ),
         "a request is due although the task is paused": task.paused_at is None
         or all(step.not_before is None for step in steps if step in open_steps and step.state is StepState.PENDING),

@@ -11,7 +11,7 @@ from arriero.model import STEP_BITS, Instant, Loaded, StepKind, StepRow, TaskRow
 from arriero.model.answers import Answer, Applied, Claimed, Dispatch, Refusal, Submitted, Taken
 from arriero.model.commands import Advance, AnyCommand, Claim, FreeTask, Recover, Report, Submit, Take
 from arriero.model.failures import StepFailure, TaskFailure
-from arriero.model.moves import Ending, Fired, GaveUp, Keep, NewStep, Outcome, Reported, RetryAsked, Succeeded
+from arriero.model.moves import Delivered, Ending, GaveUp, Keep, NewStep, Outcome, Reported, RetryAsked, Succeeded
 from arriero.model.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.state_store import StateStore
@@ -213,7 +213,7 @@ class World:
     def advance_command(
         self,
         task: TaskRow,
-        delivered: Sequence[Reported | Fired] = (),
+        delivered: Sequence[Delivered] = (),
         opened: Sequence[NewStep] = (),
         ending: Ending = Keep(),
         **changes: Any,
@@ -229,13 +229,14 @@ class World:
             "opened": tuple(opened),
             "ending": ending,
             "convoy_no": task.convoy_no,
+            "unseen_since": task.unseen_since,
         }
         return Advance(**(fields | changes))
 
     async def advance(
         self,
         task: TaskRow,
-        delivered: Sequence[Reported | Fired] = (),
+        delivered: Sequence[Delivered] = (),
         opened: Sequence[NewStep] = (),
         ending: Ending = Keep(),
         **changes: Any,

@@ -88,6 +88,7 @@ def end_of(task: TaskRow, *, hand_over: bool = False) -> Advance:
         fence=task.fence,
         revision=task.revision,
         state=task.state,
+        unseen_since=task.unseen_since,
         ending=Compensate(FAILED) if task.state is TaskState.COMPENSATING else Process('"done"'),
         convoy_no=task.convoy_no,
         hand_over=HandOver((task.workflow,)) if hand_over else None,

@@ -153,7 +153,7 @@ async def held(store: StateStore, names: Sequence[str], holder: int = HOLDER) ->
 
 
 def advance_of(task: TaskRow, opened: tuple[NewStep, ...] = (), ending: Ending | None = None) -> Advance:
-    fields = {name: getattr(task, name) for name in ("task_no", "fence", "revision", "state")}
+    fields = {name: getattr(task, name) for name in ("task_no", "fence", "revision", "state", "unseen_since")}
     ends = {} if ending is None else {"ending": ending}
     return Advance(actor="p", process_no=task.locked_by or 0, opened=opened, **fields, **ends)
 

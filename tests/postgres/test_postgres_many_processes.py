@@ -79,6 +79,7 @@ async def test_processes_that_take_at_once_never_dispatch_a_request_twice(stores
             fence=task.fence,
             revision=task.revision,
             state=task.state,
+            unseen_since=task.unseen_since,
             opened=(step("charge"), step("reserve"), step("ship")),
         )
         for task in (loaded.task for loaded in held)

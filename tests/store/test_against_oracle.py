@@ -419,7 +419,7 @@ class SqliteAgainstMemory:
         is_there = task.task_no in self.memory.tasks  # it may have been purged since it was seen
         loaded = self.memory.load_as_is(task.task_no) if is_there else Loaded(task, "{}", ())
         ends = task.state is TaskState.COMPENSATING or self.one_in(3)
-        names = ("task_no", "fence", "revision", "state", "convoy_no")
+        names = ("task_no", "fence", "revision", "state", "convoy_no", "unseen_since")
         fields: dict[str, Any] = {name: getattr(task, name) for name in names}
         return [
             Advance(

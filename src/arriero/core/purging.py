@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from ..events.store import ConvoysPurged, LedgerPurged, TasksPurged
-from ..model import TASK_OPEN, ConvoyRow, Instant, LedgerRow, LedgerState, TaskRow, Turn, later
+from ..model import TASK_OPEN, ConvoyRow, Instant, LedgerRow, LedgerState, TaskRow, TaskState, Turn, later
 from ..model.agents import BreakerRow, BreakerState
 from ..model.leases import LeaseRow
 from ..model.processes import ProcessAbout, ProcessRow
@@ -76,7 +76,13 @@ Named = Literal["task", "convoy", "ledger"]
 
 
 def explain_kept_task(
-    task: TaskRow, ended_before: Instant, *, unread: str | None, is_untold: bool, expected: int | None
+    task: TaskRow,
+    ended_before: Instant,
+    *,
+    unread: str | None,
+    is_untold: bool,
+    expected: int | None,
+    parent: TaskRow | None = None,
 ) -> str | None:
     """Return why a task cannot be removed now, and what helps; None: it can be.
 
@@ -85,6 +91,7 @@ def explain_kept_task(
         unread: a reply queue with messages of it that nobody has acknowledged.
         is_untold: an alert of it is not delivered yet.
         expected: the next number of its convoy's sequence; None: its convoy goes with it, or it has none.
+        parent: the task that has started it, if that is there.
     """
     said = f"task {task.task_id!r}"
     if task.ledger_no is not None:
@@ -101,6 +108,8 @@ def explain_kept_task(
         return f"{said} ended within purge.idempotency_keep_seconds: its id must still answer; wait, or set that lower"
     if task.sequence is not None and expected is not None and task.sequence >= expected:
         return f"{said}: its convoy counts on sequence {expected}, and {task.sequence} would be missing"
+    if parent is not None and parent.state not in (TaskState.PROCESSED, TaskState.COMPENSATED):
+        return f"{said} is a child of task {parent.task_id!r}, which may still undo it: wait for the end of that"
     if unread is not None:
         return f"{said}: nobody has acknowledged its messages in the reply queue {unread!r}; read them"
     if is_untold:

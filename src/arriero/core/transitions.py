@@ -261,8 +261,11 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             return Refused(Refusal("moved_on", f"task {task.task_id} has open steps"))
         if not isinstance(command.ending, Keep):
             writer.finish(command.ending)
-    is_seen = task.unseen_since == command.unseen_since
-    writer.set(revision=task.revision + 1, unseen_since=None if is_seen else writer.task.unseen_since)
+    writer.set(revision=task.revision + 1)
+    if task.unseen_since == command.unseen_since:
+        writer.set(unseen_since=None)
+    elif task.unseen_since is not None:  # a child has ended since its driver read the task
+        writer.wake_task()
     convoy_state = command.ending.convoy_state if isinstance(command.ending, Process) else None
     settle_convoy(writer, task, hand_over=command.hand_over, convoy_state=convoy_state, trace_link=command.trace_link)
     change = writer.change()

@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable
 from ..core.breaker import REMEMBERED_SECONDS
 from ..core.purging import KEPT_SECONDS
 from ..errors import StoreError, UnreadableRow
-from ..model import LedgerRow, LedgerState, later
+from ..model import Instant, LedgerRow, LedgerState, later
+from ..model.answers import Applied
+from ..model.commands import NoteChildEnd
 from ..store.contract import FOLDED_AT_ONCE, OBSOLETE_AT_ONCE
 from ..store.state_store import StateStore
 from ..system.loops import Loop, LoopGuard
@@ -24,6 +26,10 @@ logger = logging.getLogger("arriero")
 PASS_SECONDS = 60.0
 LEDGER_SECONDS = 1.0
 WORKFLOW_SECONDS = 1.0
+CHILD_SECONDS = 5.0  # until the parent of a child that has ended is woken from here, where nobody else did
+CHILDREN_AGAIN_SECONDS = (
+    60.0  # ends of children are looked at again so long: a commit may be seen later than its instant
+)
 AGAIN_SECONDS = (
     10.0  # after a duty failed: a table that an operator keeps locked must not cost the other duties their time
 )
@@ -49,12 +55,14 @@ class Upkeep:
         self._ports = ports
         self._keep_seconds = replies_keep_seconds
         self._never = asyncio.Event()
+        self._children_since = Instant(0)  # ends of children before were looked at
         self.done: Counter[str] = Counter()  # what was done since the start, by its kind
         # What is to be done, and when it is due: on the monotonic clock.
         self._due: dict[Callable[[], Awaitable[float]], float] = {
             self._go_on_with_ledgers: 0.0,
             self._look_at_convoys: 0.0,
             self._let_waiting_begin: 0.0,
+            self._wake_parents: 0.0,
             self._drop_statuses: 0.0,
             self._look_at_unreadable: 0.0,
             self._close_breakers: 0.0,
@@ -105,6 +113,20 @@ class Upkeep:
             if not pause.is_paused:
                 left |= await self._store.let_waiting_begin(pause.app, pause.workflow, BATCH, ACTOR)
         return 0.0 if left else WORKFLOW_SECONDS
+
+    async def _wake_parents(self) -> float:
+        """Wake tasks whose children have ended where the process died that was about to wake them."""
+        until = later(self._store.now(), -CHILD_SECONDS)
+        ended = await self._store.find_unnoticed_children(self._children_since, until, BATCH)
+        noted = await self._store.apply([NoteChildEnd(actor=ACTOR, step_no=step_no) for step_no, _ in ended])
+        woken = sum(isinstance(answer, Applied) for answer in noted)
+        self.done["parents"] += woken
+        if len(ended) == BATCH:
+            if not woken:  # all of them are recorded: it continues behind them
+                self._children_since = Instant(ended[-1][1] + 1)
+            return 0.0
+        self._children_since = max(self._children_since, later(until, -CHILDREN_AGAIN_SECONDS))
+        return CHILD_SECONDS
 
     async def _look_at_unreadable(self) -> float:
         if count := await self._store.look_at_unreadable():

@@ -260,6 +260,14 @@ class SurveyOperations(Transactions):
         """Tasks that are steps of others, by the numbers of those steps. One that is not there was not submitted, or was purged."""
         return await self._reporting(self._read(lambda rows: rows.select_children(step_nos)))
 
+    async def find_unnoticed_children(self, since: Instant, until: Instant, limit: int) -> list[tuple[int, Instant]]:
+        """Children that have ended between two instants, the earliest first, whose parents wait and may not know of it.
+
+        Returns: the number of the step that each is, and when it ended.
+        """
+        asked = {"since": since, "until": until, "limit": limit}
+        return await self._select(lambda row: (row[0], row[1]), "select_unnoticed_children", asked)
+
     async def retrying_steps(self, task_nos: Sequence[int]) -> list[Retrying]:
         """Find the step with the most failures of each task that has steps which are retried, by task_no."""
         asked = {"task_nos": sorted(set(task_nos))}

@@ -24,6 +24,7 @@ from ...core.placement import build_first_convoy, build_first_tail
 from ...core.routing import Ways
 from ...model import (
     NOT_SAID,
+    STEP_BITS,
     TASK_ENDED,
     AlertRow,
     ConvoyRow,
@@ -398,7 +399,12 @@ class MemoryUpkeep(MemoryLedgers, UpkeepRows):
             and not self._is_still_counted(task)
             and not self.untold((task.task_no,))
             and not self.unread((task.task_no,))
+            and not self._has_open_parent(task)
         )
+
+    def _has_open_parent(self, task: TaskRow) -> bool:
+        parent = None if task.parent_step is None else self.tasks.get(task.parent_step >> STEP_BITS)
+        return parent is not None and parent.state not in (TaskState.PROCESSED, TaskState.COMPENSATED)
 
     def _is_still_counted(self, task: TaskRow) -> bool:
         """Its number stands behind the next one of its convoy's sequence: without it there would be a gap."""

@@ -6,3 +6,16 @@ SELECT {step} FROM {schema}.step WHERE step_no = ANY(%(step_nos)s::bigint[]) ORD
 
 -- lock_child_step: a step of which no task is to be submitted until the transaction ends.
 SELECT step_no FROM {schema}.step WHERE step_no = %(step_no)s FOR NO KEY UPDATE
+
+-- select_unnoticed_children: children that have ended between two instants while their parents wait without news. Rows: step_no,
+-- ended_at. A child that was undone with its parent, or that its parent has recorded, is left out where that is cheap to see.
+SELECT child.parent_step, child.ended_at
+  FROM {schema}.task AS child
+  JOIN {schema}.task AS parent ON parent.task_no = child.parent_step >> 20
+  JOIN {schema}.step AS step ON step.step_no = child.parent_step
+ WHERE child.parent_step IS NOT NULL AND child.ended_at >= %(since)s AND child.ended_at <= %(until)s
+   AND child.state IN ('processed', 'compensated')
+   AND parent.state IN ('pending', 'processing', 'compensating') AND parent.locked_by IS NULL AND parent.unseen_since IS NULL
+   AND (step.state = 'running' OR parent.state = 'compensating')
+ ORDER BY child.ended_at, child.task_no
+ LIMIT %(limit)s

@@ -8,6 +8,9 @@ SELECT task_no, link, head
         OR sequence < (SELECT expected FROM {schema}.convoy AS convoy WHERE convoy.convoy_no = task.convoy_no))
    AND NOT EXISTS (SELECT 1 FROM {schema}.status AS status WHERE status.task_no = task.task_no)
    AND NOT EXISTS (SELECT 1 FROM {schema}.alert AS alert WHERE alert.task_no = task.task_no AND next_at IS NOT NULL)
+   AND (parent_step IS NULL
+        OR NOT EXISTS (SELECT 1 FROM {schema}.task AS parent
+                        WHERE parent.task_no = task.parent_step >> 20 AND parent.state NOT IN ('processed', 'compensated')))
  ORDER BY task_no
  LIMIT %(limit)s
    FOR UPDATE SKIP LOCKED

@@ -9,3 +9,16 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        inbox, tags, submitted_tags, parent_step, depth
   FROM arriero_task INDEXED BY arriero_task_parent_step
  WHERE parent_step IN (SELECT value FROM json_each(:step_nos)) AND parent_step IS NOT NULL
+
+-- select_unnoticed_children: children that have ended between two instants while their parents wait without news. Rows: step_no,
+-- ended_at. A child that was undone with its parent, or that its parent has recorded, is left out where that is cheap to see.
+SELECT child.parent_step, child.ended_at
+  FROM arriero_task AS child INDEXED BY arriero_task_child_ended
+  JOIN arriero_task AS parent ON parent.task_no = child.parent_step >> 20
+  JOIN arriero_step AS step ON step.step_no = child.parent_step
+ WHERE child.parent_step IS NOT NULL AND child.ended_at >= :since AND child.ended_at <= :until
+   AND child.state IN ('processed', 'compensated')
+   AND parent.state IN ('pending', 'processing', 'compensating') AND parent.locked_by IS NULL AND parent.unseen_since IS NULL
+   AND (step.state = 'running' OR parent.state = 'compensating')
+ ORDER BY child.ended_at, child.task_no
+ LIMIT :limit

@@ -9,6 +9,9 @@ SELECT task_no, link, head
    AND (:task_nos IS NULL OR task_no IN (SELECT value FROM json_each(:task_nos)))
    AND NOT EXISTS (SELECT 1 FROM arriero_status WHERE arriero_status.task_no = task.task_no)
    AND NOT EXISTS (SELECT 1 FROM arriero_alert WHERE arriero_alert.task_no = task.task_no AND next_at IS NOT NULL)
+   AND (parent_step IS NULL
+        OR NOT EXISTS (SELECT 1 FROM arriero_task AS parent
+                        WHERE parent.task_no = task.parent_step >> 20 AND parent.state NOT IN ('processed', 'compensated')))
  ORDER BY task_no
  LIMIT :limit
 
