@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
@@ -46,6 +47,10 @@ class ParentDriver(Protocol):
         """Steps that are children, and their undos, as long as they run."""
         ...
 
+    def find_child_work(self, step_no: int) -> StepRow | None:
+        """That of one child: the step that it is, or the undo of that."""
+        ...
+
     def offer_child(self, end: ChildEnded) -> None: ...
 
 
@@ -72,11 +77,12 @@ class ChildTasks:
         self._submit = submit
         self._spawn = spawn
         self._on_submitted = on_submitted
+        self._submitting: Counter[int] = Counter()  # tasks whose new children are being submitted
         self._looked_at: dict[int, bool] = {}  # tasks whose children are looked at; True: again after that
 
     def is_looking_after(self, task_no: int) -> bool:
         """Returns True while children of a task are to be submitted or asked."""
-        return task_no in self._looked_at
+        return task_no in self._looked_at or task_no in self._submitting
 
     def look(self, driver: ParentDriver) -> None:
         """Do what the running children of a task need now. If that is being done, it is done again afterwards."""
@@ -87,6 +93,11 @@ class ChildTasks:
             self._looked_at[task_no] = False
             self._spawn(self._look_until_done(task_no))
 
+    def begin(self, driver: ParentDriver, steps: list[StepRow]) -> None:
+        """Submit children for which a commit has just opened these steps: nobody else has submitted them."""
+        self._spawn(self._submit_new(driver, steps))
+        self._submitting[driver.task.task_no] += 1
+
     def note_end(self, child: TaskRow) -> None:
         """A task has ended here that another one has started: its parent records that, wherever it is driven."""
         assert child.parent_step is not None
@@ -94,10 +105,8 @@ class ChildTasks:
         if driver is None:
             command = NoteChildEnd(actor=self._context.actor, step_no=child.parent_step)
             self._context.committer.put(command, self._process_noted)
-            return
-        for step in driver.list_child_work():
-            if find_child_step(step) == child.parent_step:
-                self._settle(driver, step, child)
+        elif (step := driver.find_child_work(child.parent_step)) is not None:
+            self._settle(driver, step, child)
 
     def _process_noted(self, answer: Answer | BaseException) -> None:
         self._on_submitted()  # it may have woken a task that is free
@@ -133,11 +142,29 @@ class ChildTasks:
             elif isinstance(order, ChildOrder):
                 assert child is not None
                 is_done = await self._operate(driver, step, child, order) and is_done
-        for start in range(0, len(submits), SUBMITTED_TOGETHER):
-            together = submits[start : start + SUBMITTED_TOGETHER]
+        return await self._submit_all(driver, submits) and is_done
+
+    async def _submit_new(self, driver: ParentDriver, steps: list[StepRow]) -> None:
+        try:
+            submits = [step for step in steps if self._settle(driver, step, None) is ChildOrder.SUBMIT]
+            is_done = await self._submit_all(driver, submits)
+        except ArrieroError as error:
+            logger.warning("children of task %s are submitted again soon: %s", driver.task.task_id, error)
+            is_done = False
+        finally:
+            self._submitting[driver.task.task_no] -= 1
+            self._submitting += Counter()  # without those that are 0
+        if not is_done and driver.is_held:
+            self.look(driver)
+
+    async def _submit_all(self, driver: ParentDriver, steps: list[StepRow]) -> bool:
+        """Returns False if one of the children has to be looked at again."""
+        is_done = True
+        for start in range(0, len(steps), SUBMITTED_TOGETHER):
+            together = steps[start : start + SUBMITTED_TOGETHER]
             answers = await asyncio.gather(*(self._submit_one(driver, step) for step in together))
             is_done = all(answers) and is_done
-        if submits:
+        if steps:
             self._on_submitted()
         return is_done
 

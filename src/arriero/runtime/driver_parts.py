@@ -9,7 +9,7 @@ import msgspec
 
 from ..core.drive import Surroundings
 from ..core.task_run import RunnableCode, TaskRun
-from ..model import Loaded, TaskRow
+from ..model import Loaded, StepRow, TaskRow
 from ..model.answers import Dispatch
 from ..model.commands import Submit
 from ..model.moves import Reported
@@ -87,6 +87,10 @@ class DriverHost(Protocol):
         ...
 
     def claim_soon(self) -> None: ...
+    def begin_children(self, driver: ParentDriver, steps: list[StepRow]) -> None:
+        """Submit children for which a commit has just opened these steps."""
+        ...
+
     def look_after_children(self, driver: ParentDriver) -> None:
         """Do what the running children of a task need now."""
         ...

@@ -164,7 +164,7 @@ class Scheduler:
             spawn=spawn,
             on_submitted=self.claim_soon,
         )
-        self.look_after_children = self._children.look
+        self.look_after_children, self.begin_children = self._children.look, self._children.begin
         self._claiming = False
         self._claim_again = False
         self._caught_up = False  # the last claim left nothing behind

@@ -88,6 +88,13 @@ class TaskDriver:
         """See ``ParentDriver``."""
         return list_child_work(self.run.steps.values())
 
+    def find_child_work(self, step_no: int) -> StepRow | None:
+        """See ``ParentDriver``."""
+        step = self.run.steps.get(step_no)
+        if step is None or step.state is StepState.RUNNING:
+            return step
+        return next((one for one in self.list_child_work() if one.undoes == step_no), None)
+
     def offer_child(self, end: ChildEnded) -> None:
         """Take the end of a child."""
         self.inbox.append(end)
@@ -262,10 +269,14 @@ class TaskDriver:
         run.is_ahead_of_record = False
         run.task = answer.task
         asks_children = answer.task.state is not command.state and answer.task.state is TaskState.COMPENSATING
+        begun: list[StepRow] = []
         for step in answer.steps:
             run.steps[step.step_no] = step
-            if step.state is StepState.RUNNING and not step.agent:
-                asks_children = True  # it has begun, or its undo has
+            if step.state is StepState.RUNNING and not step.agent:  # of a child
+                if step.kind is StepKind.CHILD and step.attempt == 1:
+                    begun.append(step)
+                else:
+                    asks_children = True
         if not self.is_held:
             return
         for dispatch in answer.dispatches:
@@ -277,6 +288,8 @@ class TaskDriver:
             return
         if isinstance(command.ending, BeginUndo | PlanUndo):
             run.close()
+        if begun:
+            self._holder.begin_children(self, begun)
         if asks_children:
             self._holder.look_after_children(self)
         self.drive()
