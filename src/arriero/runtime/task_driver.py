@@ -91,7 +91,7 @@ class TaskDriver:
     def find_child_work(self, step_no: int) -> StepRow | None:
         """See ``ParentDriver``."""
         step = self.run.steps.get(step_no)
-        if step is None or step.state is StepState.RUNNING:
+        if step is not None and step.state is StepState.RUNNING:
             return step
         return next((one for one in self.list_child_work() if one.undoes == step_no), None)
 
