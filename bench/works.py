@@ -229,6 +229,14 @@ WORKS = (
         tasks=100_000,
         runs=1,  # it takes turns itself
     ),
+    Work(
+        "children",
+        "a parent with children of one step each, beside as many submitted tasks, in turn",
+        {"ratio": "", "children": "s", "submitted": "s"},
+        min,
+        tasks=1_000,
+        runs=1,  # it takes turns itself
+    ),
     Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min, stores=("sqlite",)),
     Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, 100_000, ("sqlite",)),
 )
@@ -327,6 +335,7 @@ GOALS = (
     Goal("takeover", "freeze p100", "", _on_both(10), at_least=False),
     Goal("takeover", "kill p100", "", _on_both(3), at_least=False),
     Goal("takeover", "stop p100", "", _on_both(1), at_least=False),
+    Goal("children", "ratio", "", _on_both(1.3), at_least=False),
     Goal("signals", "ratio", "", _on_both(1.5), at_least=False),
     Goal("schedules", "submitted in", "", _on_both(10), at_least=False),
     Goal("http", "ratio", "", _on_both(0.6)),

@@ -37,6 +37,16 @@ async def three(payload: str) -> str:
     return await echo(payload)
 
 
+@workflow
+async def one_echo(payload: str) -> str:
+    return await echo(payload)
+
+
+@workflow
+async def parent_of(count: int) -> int:
+    return len(await asyncio.gather(*(one_echo(str(number)) for number in range(count))))
+
+
 @echoes.step
 async def call(attempt: Attempt, payload: str) -> str:
     """As long as an HTTP call takes."""
@@ -133,7 +143,20 @@ async def two_notes(number: int) -> None:
 app = App(
     "bench",
     agents=[echoes],
-    workflows=[three, three_calls, marked, slumber, nap, handle, handle_hot, hung_once, await_signal, two_notes],
+    workflows=[
+        three,
+        three_calls,
+        marked,
+        slumber,
+        nap,
+        handle,
+        handle_hot,
+        hung_once,
+        await_signal,
+        two_notes,
+        one_echo,
+        parent_of,
+    ],
 )
 
 

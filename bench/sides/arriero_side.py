@@ -5,6 +5,7 @@ import time
 
 from arriero_app import app, finish, three, three_calls, warm_up
 from arriero_breaker_cost import breaker_cost
+from arriero_children import children
 from arriero_convoys import cold, w5
 from arriero_fairness import flood
 from arriero_http import http
@@ -119,6 +120,7 @@ WORKS = {
     "w8": w8,
     "w10": w10,
     "signals": signals,
+    "children": children,
     "cold": cold,
     "flood": flood,
     "sleeping": sleeping,
