@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arriero.audit.check import Violation
-from arriero.model import TASK_OPEN, StepRow, StepState, TaskRow, Turn
+from arriero.model import STEP_BITS, TASK_OPEN, StepRow, StepState, TaskRow, Turn
 from arriero.store.quarantine import UNREADABLE
 
 if TYPE_CHECKING:
@@ -74,7 +74,19 @@ class Damage:
                 False  # the one who holds it continues by what it knows; in the end it ends, or a caller meets the row
             )
         in_line = task.convoy_no is not None and task.convoy_no == damaged.convoy_no
-        return in_line or task.task_no == self.task_no
+        return in_line or task.task_no == self.task_no or self._awaits(task, damaged)
+
+    def _awaits(self, task: TaskRow, damaged: TaskRow) -> bool:
+        """Whether the damaged task, or one that waits in line with it, is a child of the task, or of one of its children."""
+        tasks = self._world.store.tasks
+        behind = [one for one in tasks.values() if one.convoy_no is not None and one.convoy_no == damaged.convoy_no]
+        awaited = [damaged, *behind]
+        while awaited:
+            if any(one.task_no == task.task_no for one in awaited):
+                return True
+            parents = (one.parent_step >> STEP_BITS for one in awaited if one.parent_step is not None)
+            awaited = [tasks[number] for number in parents if number in tasks]
+        return False
 
     def check_told(self) -> Iterator[Violation]:
         """Before it is mended: whether an operator is notified of it, once."""

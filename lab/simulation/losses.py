@@ -31,7 +31,7 @@ class LossWorld(World):
             await asyncio.sleep(self.random.uniform(SETTLE_SECONDS, SETTLE_SECONDS + 3))
             await self._lose_leader(kind)
         await asyncio.gather(*clients)
-        await self._heal(None)
+        await self._heal()
 
     async def _lose_leader(self, kind: str) -> None:
         assert self.election is not None

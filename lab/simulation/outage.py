@@ -62,7 +62,7 @@ class OutageWorld(World):
         for _ in range(self._leaders_lost):
             await self._lose_leader_in_recovery()
         await asyncio.sleep(max(0.0, FAULT_SECONDS - self.loop.time()))
-        await self._heal(None)
+        await self._heal()
 
     async def _lose_leader_in_recovery(self) -> None:
         """Let the leader decide about some, and die; its successor decides about the others."""

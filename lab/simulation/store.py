@@ -39,6 +39,8 @@ _PASSED_ON = (
     "load_overdue",
     "load",
     "load_tasks",
+    "load_children",
+    "find_unnoticed_children",
     "find",
     "find_convoy",
     "look_at_unreadable",

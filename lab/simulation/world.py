@@ -45,6 +45,7 @@ from arriero.system.loops import drop_silently
 from .bystanders import Bystanders, draw_bystanders
 from .callbacks import Callbacks, draw_callbacks
 from .called import CALLED
+from .children import Children, draw_children
 from .counts import judge_counts
 from .damage import SHARE as DAMAGED_SHARE
 from .damage import Damage
@@ -116,7 +117,10 @@ def _add_roles(about: str, roles: frozenset[str]) -> str:
     return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(roles)))).decode()
 
 
-def _build_app(*parts: Routes | Programs | Poison | Signals | Callbacks | Questions | None) -> App:
+WaitingPart = Signals | Callbacks | Questions | Children  # its tasks wait for others
+
+
+def _build_app(*parts: Routes | Programs | Poison | WaitingPart | None) -> App:
     agents = [*AGENTS, *(agent for part in parts if part is not None for agent in part.agents)]
     added = [workflow for part in parts if part is not None for workflow in part.workflows]
     with warnings.catch_warnings():
@@ -209,11 +213,10 @@ class World:
         random = random_module.Random(self.random.getrandbits(64))
         return Remote(random, self.faults, late_random, asking_random, publishing_random)
 
-    def _draw_parts(
-        self, seed: int, *, may_have: bool
-    ) -> tuple[Routes | None, Poison | None, list[Signals | Callbacks | Questions]]:
+    def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None, list[WaitingPart]]:
         """Draw the parts of the world of a seed; the last ones have tasks that wait for others."""
-        waiting = (draw(self, seed, may_have=may_have) for draw in (draw_signals, draw_callbacks, draw_questions))
+        draws = (draw_signals, draw_callbacks, draw_questions, draw_children)
+        waiting = (draw(self, seed, may_have=may_have) for draw in draws)
         return (
             draw_routes(seed) if may_have else None,
             draw_poison(self, seed, may_have=may_have),
@@ -328,6 +331,7 @@ class World:
     def build_upkeep(self, store: SimulatedStore, ports: Ports) -> Upkeep | None:
         """The upkeep of a new process, where it has something to do; None: it has none. It drops no statuses here."""
         has_duties = self.bystanders is not None or self._old_rows is not None or self.ledgers is not None
+        has_duties = has_duties or any(isinstance(part, Children) for part in self.waiting)
         if not has_duties and not self.faults.workflow_operator:
             return None
         upkept: Any = store
@@ -566,8 +570,8 @@ class World:
         await people.free_agents()
         await people.resume_workflows()
         await people.resume_all(but=0 if self.damage is None else self.damage.task_no)
-        if self.damage is None or await self._end_but_for(self.damage, self.keys):
-            await self._heal(self.keys)
+        if self.damage is None or await self._end_but_for(self.damage):
+            await self._heal()
         if self.bystanders is not None:
             self.violations += await self.bystanders.settle()
         if self._old_rows is not None:
@@ -586,24 +590,34 @@ class World:
             clients += self.spawn(self.bystanders.strike(), 0)
         return clients
 
-    async def _end_but_for(self, damage: Damage, keys: Keys | None) -> bool:
+    async def _end_but_for(self, damage: Damage) -> bool:
         """Everything else must end while one row cannot be read; then it is mended."""
-        waits = keys.keeps_waiting if keys is not None else lambda _: False
-        has_ended = await self._ends(lambda task: bool(task.ended_at) or damage.keeps_waiting(task) or waits(task))
+        has_ended = await self._ends(
+            lambda task: bool(task.ended_at) or damage.keeps_waiting(task) or self._waits_for_operators(task)
+        )
         self.violations += damage.check_told() if has_ended else ()
         damage.mend()
         self.violations += await damage.check_closed()
         await self.people.resume_all(but=0)
         return has_ended
 
-    async def _heal(self, keys: Keys | None) -> None:
+    def _list_blocking(self) -> list[Keys | Children]:
+        """The parts of the world whose tasks may wait for an operator."""
+        return [part for part in (self.keys, *self.waiting) if isinstance(part, Keys | Children)]
+
+    def _waits_for_operators(self, task: TaskRow) -> bool:
+        return any(part.keeps_waiting(task) for part in self._list_blocking())
+
+    async def _heal(self) -> None:
         """Every task must end, first without an operator but those behind something that is blocked, then all."""
-        if await self._ends(lambda task: task.ended_at is not None or (keys is not None and keys.keeps_waiting(task))):
-            if keys is None:
+        blocking = self._list_blocking()
+        if await self._ends(lambda task: task.ended_at is not None or self._waits_for_operators(task)):
+            if not blocking:
                 return
             healed = self.loop.time()
-            while not keys.is_at_rest() and self.loop.time() < healed + HEAL_SECONDS_MAX:
-                await keys.mend()
+            while not all(part.is_at_rest() for part in blocking) and self.loop.time() < healed + HEAL_SECONDS_MAX:
+                for part in blocking:
+                    await part.mend()
                 await asyncio.sleep(1)
             await self._ends(lambda task: task.ended_at is not None and task.turn is not Turn.WAITING)
 
@@ -771,7 +785,10 @@ class World:
             wrong = [
                 s
                 for s in loaded.life
-                if s.state is StepState.COMPLETED and s.compensation and self.remote.net[s.idempotency_key] != 1
+                if s.state is StepState.COMPLETED
+                and s.compensation
+                and s.idempotency_key  # a child has none: what it did is judged with its own steps
+                and self.remote.net[s.idempotency_key] != 1
             ]
             found += [
                 Violation("I29", task.task_id, f"processed, but step {step.label} has no effect") for step in wrong

@@ -1148,6 +1148,76 @@ def a_schedule_is_paused_by_nobody(story: Story) -> None:
     story.event(STORE, "schedule.paused")["by"] = ""
 
 
+# --- children
+@violates("I83")
+def a_child_is_submitted_before_its_parent_asks_for_it(story: Story) -> None:
+    submitted = story.commit("hotel", "task.submitted")
+    story.commits.remove(submitted)
+    story.commits.insert(story.commits.index(story.commit("trip", "step.opened")), submitted)
+
+
+@violates("I83")
+def a_child_is_submitted_for_a_step_that_has_ended(story: Story) -> None:
+    """As one whose parent has seen that there is none."""
+    story.event("trip", "step.recorded", step=3)["step"] = 2
+    story.event("trip", "step.failed", step=2)["step"] = 3
+
+
+@violates("I83")
+def a_step_is_two_tasks(story: Story) -> None:
+    story.event("postcard", "task.submitted").update(workflow="hotel", parent_step=1)
+
+
+@violates("I83")
+def a_child_has_a_parent_that_nobody_submitted(story: Story) -> None:
+    story.remove(STORE, "tasks.purged")  # else it may be one of those
+    story.event("plain", "task.submitted").update(parent=999, parent_step=1)
+
+
+@violates("I83")
+def a_child_is_another_workflow_than_its_parent_asked_for(story: Story) -> None:
+    story.event("postcard", "task.submitted")["workflow"] = "letter"
+
+
+@violates("I83")
+def the_end_of_a_child_is_recorded_before_the_child_has_ended(story: Story) -> None:
+    """As by a process that speaks of a commit before it is made."""
+    ended = story.commit("hotel", "task.terminal")
+    story.commits.remove(ended)
+    story.commits.insert(story.commits.index(story.commit("trip", "step.recorded", step=1)) + 1, ended)
+
+
+@violates("I83")
+def another_result_is_recorded_than_the_child_ended_with(story: Story) -> None:
+    story.event("trip", "step.recorded", step=1)["result"] = "another"
+
+
+@violates("I83")
+def the_end_of_another_incarnation_of_the_child_is_recorded(story: Story) -> None:
+    story.event("trip", "compensation.recorded", step=5)["fence"] = 1
+
+
+@violates("I83")
+def another_failure_is_recorded_than_the_child_ended_with(story: Story) -> None:
+    story.event("trip", "step.failed", step=2)["failure"]["code"] = "sold_out"
+
+
+@violates("I84")
+def a_child_runs_again_after_its_parent_was_undone(story: Story) -> None:
+    action = story.event("hotel", "operator.action")
+    ended = story.event("hotel", "task.terminal", state="compensated")
+    told = {"verb": "resubmit", "before": "compensated", "after": "pending", "incarnation": 3, "anew": True}
+    fence = ended["fence"]
+    claimed = story.event("hotel", "task.claimed")
+    end = story.event("hotel", "task.terminal", state="processed")
+    at = story.of("hotel")[-1].at
+    resubmitted = {**action, **told, "fence": fence + 1, "not_before": at}
+    for event in (resubmitted, {**claimed, "fence": fence + 2}, {**end, "fence": fence + 3}):
+        commit = story.append("hotel", event)
+        story.commits.remove(commit)
+        story.commits.append(commit)
+
+
 # --- questions
 @violates("I82")
 def a_sleep_is_answered(story: Story) -> None:

@@ -31,6 +31,7 @@ from arriero.model.commands import (
     EndProbe,
     ExtendAttempt,
     FreeTask,
+    NoteChildEnd,
     Operate,
     OperateAgent,
     Recover,
@@ -45,6 +46,7 @@ from arriero.model.commands import (
 from arriero.model.failures import StepFailure, TaskFailure
 from arriero.model.moves import (
     BeginUndo,
+    ChildEnded,
     Compensate,
     Ending,
     Fired,
@@ -62,7 +64,7 @@ from arriero.model.moves import (
     Signalled,
     Succeeded,
 )
-from arriero.model.policies import Breaker, Retry, StepPolicy, Supervision, TaskPolicy
+from arriero.model.policies import ONE_TRY, Breaker, ChildOptions, Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.model.processes import ProcessAbout
 from arriero.model.workflow_pauses import OperateWorkflow, PauseState, WorkflowPauseRow
 from arriero.store.contract import SUPERVISOR_LEASE, Purge
@@ -188,7 +190,7 @@ class Town:
         self,
         task_id: str,
         *delivered: tuple[int, Outcome | None],
-        taken: tuple[Signalled, ...] = (),
+        taken: tuple[Signalled | ChildEnded, ...] = (),
         opened: tuple[NewStep, ...] = (),
         ending: Ending,
     ) -> None:
@@ -203,7 +205,7 @@ class Town:
         ]
         keyed = tuple(
             new
-            if new.kind is StepKind.TIMER or new.reopens is not None
+            if new.kind in (StepKind.TIMER, StepKind.CHILD) or new.reopens is not None
             else msgspec.structs.replace(new, idempotency_key=self.key(task, new))
             for new in opened
         )
@@ -578,6 +580,56 @@ async def _called_back(town: Town) -> None:
         await town.advance("called", taken=(taken,), ending=Keep() if unfit else Process('"ok"'))
 
 
+def call_child(name: str, *, is_detached: bool = False) -> NewStep:
+    """A step that is another task, whose id and workflow are that name."""
+    options = ChildOptions(
+        msgspec.json.encode(TaskPolicy(None, Supervision())).decode(), task_id=name, is_detached=is_detached
+    )
+    text = msgspec.json.encode(StepPolicy(0.0, None, ONE_TRY, Supervision(), child=options)).decode()
+    compensation = None if is_detached else text
+    return NewStep(kind=StepKind.CHILD, name=name, key="#1", arguments="{}", policy=text, compensation=compensation)
+
+
+async def _with_children(town: Town) -> None:
+    """Two children that are undone, one after its end and one before; and one that is left alone."""
+    children = {"hotel": 1, "flight": 2, "postcard": 3}
+    await town.submit("trip")
+    await town.claim("trip")
+    opened = (call_child("hotel"), call_child("flight"), call_child("postcard", is_detached=True))
+    await town.advance("trip", opened=opened, ending=Keep())
+    for name, ordinal in children.items():
+        await town.submit(name, parent_step=town.step_no("trip", ordinal), depth=1, reply_to=None)
+        await town.claim(name, 3)
+    await town.advance("trip", taken=(_ended(town, 3, Succeeded('"postcard"'), "postcard"),), ending=Keep())
+    await town.advance("hotel", opened=(request("charge"),), ending=Keep())
+    await town.advance("hotel", (1, Succeeded("1")), ending=Process('"room"'))
+    await town.apply(NoteChildEnd(actor="p3", step_no=town.step_no("trip", 1)))
+    await town.advance("trip", taken=(_ended(town, 1, Succeeded('"room"'), "hotel"),), ending=Keep())
+    await town.advance("flight", ending=Compensate(FAILURE))
+    refused = GaveUp(StepFailure("permanent", FAILURE.reason, FAILURE.code), False)
+    await town.advance("trip", taken=(_ended(town, 2, refused, "flight"),), ending=BeginUndo(FAILURE))
+    planned = tuple(
+        msgspec.structs.replace(
+            call_child(name), kind=StepKind.COMPENSATION, compensation=None, undoes=town.step_no("trip", ordinal)
+        )
+        for name, ordinal in (("flight", 2), ("hotel", 1))
+    )
+    await town.advance("trip", ending=PlanUndo(FAILURE, planned))
+    undone = _ended(town, 4, Succeeded("null"), "flight")
+    await town.advance("trip", taken=(undone,), ending=NextUndo(town.step_no("trip", 5), False, 0.0))
+    await town.operate("hotel", Verb.COMPENSATE, by="task trip")
+    await town.claim("hotel", 3)
+    await town.advance("hotel", ending=town.undo_of("hotel", 1))
+    await town.advance("hotel", (2, Succeeded("null")), ending=Compensate(FAILURE))
+    await town.advance("trip", taken=(_ended(town, 5, Succeeded("null"), "hotel"),), ending=Compensate(FAILURE))
+    await town.advance("postcard", ending=Process('"sent"'))
+
+
+def _ended(town: Town, ordinal: int, outcome: Succeeded | GaveUp, child: str) -> ChildEnded:
+    task = town.task(child)
+    return ChildEnded(town.step_no("trip", ordinal), Instant(town.at), outcome, task.task_no, task.incarnation)
+
+
 async def _scheduled(town: Town) -> None:
     """A schedule, and its runs to their ends."""
     await live_through_a_schedule(town.store, town.wait, town.term)
@@ -645,6 +697,7 @@ async def _everything() -> Town:
     await _delivered(town)
     await _signalled(town)
     await _called_back(town)
+    await _with_children(town)
     await _scheduled(town)
     await _of_a_paused_workflow(town)
     return town

@@ -54,6 +54,7 @@ from . import fold_people
 from .erasures import Erasures
 from .fold import UNREADABLE, StepFold, TaskFold, Violation
 from .fold_agents import BreakerFold, LimitsFold, RedispatchFold
+from .fold_children import ChildrenFold
 from .fold_convoys import fold_turn_event
 from .fold_people import judge_app
 from .fold_signals import fold_signal_event
@@ -137,6 +138,8 @@ CHECKED: dict[str, str] = {
     "I80": "no task begins while its workflow is paused for new tasks, and its row says what the history says",
     "I81": "what is for one wait alone is kept once, while that waits, and again only if its value was set aside",
     "I82": "operators answer the wait of a question while it is open, and no other wait",
+    "I83": "a child is submitted once, for a step of its parent that runs, which records the end that the child's own history has by then",
+    "I84": "when a task is compensated, each child that it waits for is compensated, too, and none begins after that",
 }
 
 
@@ -298,6 +301,7 @@ class History:
         self._heads: dict[int, tuple[int, str]] = {}
         self._erasures = Erasures()
         self._redispatch = RedispatchFold()
+        self._children = ChildrenFold(self.tasks)
 
     def add(self, row: HistoryRow) -> None:
         """Fold one row and check its link."""
@@ -326,6 +330,7 @@ class History:
         task = self.tasks[row.task_no]
         fold_commit(task, row.at, events, self.store.terms)
         judge_app(task, events, self.store.apps)
+        self._children.fold_commit(task, events)
         self.store.workflows.judge_claims(task, events)
         self._redispatch.fold_commit(events)
         self.store.limits.fold_commit(task, row.at, events, self.store.apps)
@@ -351,6 +356,7 @@ class History:
             Violation("I53", "", f"link {link} was erased, and no later one records it")
             for link in self._erasures.list_untold()
         ]
+        self._children.end(purged=self.store.purged)
         for task in self.tasks.values():
             fold_people.judge_end(task, complete=complete)
             found += task.violations
@@ -407,7 +413,8 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
         found += _list_differing_fields(
             f"task {task.task_id} step {step.ordinal}", fold.steps[step.ordinal], step, fields
         )
-        if step.state is StepState.RUNNING and (step.locked_by is None) != fold.steps[step.ordinal].is_at_program:
+        said = fold.steps[step.ordinal]
+        if step.state is StepState.RUNNING and (step.locked_by is None) != (said.is_at_program or said.is_of_child):
             found.append(
                 f"task {task.task_id} step {step.ordinal}: its attempt is held by {step.locked_by or 'its program'}, its history"
                 " says another thing (I78)"

@@ -20,6 +20,18 @@ UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, msgspec.Validatio
 _read_policy = msgspec.json.Decoder(StepPolicy).decode
 
 
+class _Failed(msgspec.Struct):
+    code: str = ""
+
+
+_read_failed = msgspec.json.Decoder(_Failed).decode
+
+
+def read_failure_code(failure: msgspec.Raw) -> str:
+    """Read the code of a failure of a task or a step."""
+    return _read_failed(failure).code
+
+
 class Violation(msgspec.Struct, frozen=True):
     """One invariant that does not hold. ``task``: business id, empty for the store itself."""
 
@@ -39,7 +51,7 @@ class StepFold:
         self.arguments = event.arguments  # hash of those that it is sent
         self.undoes = event.undoes
         self.declare(event)
-        self.state = StepState.PLANNED if event.planned else StepState.PENDING
+        self.state = StepState.PLANNED if event.planned else self.state_when_due
         self.attempt = 1
         self.fence = 0
         self.failure_count = 0
@@ -54,6 +66,7 @@ class StepFold:
         self.recovered: set[int] = set()
         self.failure_code = ""
         self.not_before: int | None = None  # of its next attempt, after a failure
+        self.is_answered = False  # an operator gave its result
 
     def declare(self, event: StepOpened | StepReopened) -> None:
         """Take the step's declaration by today's code; a resubmission may bring another."""
@@ -65,6 +78,28 @@ class StepFold:
         self.agent = event.agent
         self.routing = event.routing
         self.policy = None if event.policy is msgspec.UNSET else _read_policy(event.policy)
+
+    @property
+    def is_of_child(self) -> bool:
+        """Returns True for what another task does: the step that it is, and the undo of it. It runs once its turn has come."""
+        return self.kind == "child" or (self.kind == "compensation" and not self.agent)
+
+    @property
+    def state_when_due(self) -> StepState:
+        """Its state once its turn has come: what a child does waits for no Agent."""
+        return StepState.RUNNING if self.is_of_child else StepState.PENDING
+
+    @property
+    def is_detached(self) -> bool:
+        """Returns True for a child that its parent neither waits for nor undoes."""
+        return self.policy is not None and self.policy.child is not None and self.policy.child.is_detached
+
+    @property
+    def is_due_for_undo(self) -> bool:
+        """Returns True if an undo has to take it back. A child that failed may have been resubmitted alone since."""
+        return self.state is StepState.COMPLETED or (
+            self.kind == "child" and self.state is StepState.FAILED and self.fence > 0
+        )
 
     @property
     def may_have_happened(self) -> bool:
@@ -111,6 +146,9 @@ class TaskFold:
         self.app = ""
         self.tags: dict[str, str] = {}
         self.workflow = ""
+        self.parent_step: tuple[int, int] | None = None  # number of the task and ordinal of the step that it is
+        self.output: str | None = None  # hash of what it ended with
+        self.failure_code = ""  # of the failure that it ended with
         self.claims = 0  # in all incarnations
         self.status_count = 0
         self.last_status = ""

@@ -256,7 +256,7 @@ def reopen(task: TaskFold, event: StepReopened) -> None:
     step.not_before = None
     if task.undo_began:
         task.convict("I31", f"step {step.ordinal} was opened again after the undo began")
-    step.state = StepState.PENDING
+    step.state = step.state_when_due
 
 
 def adjust(task: TaskFold, event: StepAdjusted) -> None:
@@ -292,6 +292,7 @@ def answer(task: TaskFold, event: StepAnswered) -> None:
     if event.happened and task.undo_began and is_over:
         task.convict("I31", f"step {step.ordinal} got a result after the undo began, though it did not happen")
     step.in_doubt = False
+    step.is_answered = step.is_answered or event.happened
     if event.happened:
         _complete(task, step, event.fence)
 

@@ -178,7 +178,8 @@ def fold_step_event(task: TaskFold, event: EventOfStep) -> None:
         case StepParked():
             _park(task, event)
         case CompensationReached():
-            task.steps[event.step].state = StepState.PENDING
+            step = task.steps[event.step]
+            step.state = step.state_when_due
         case TimerFired():
             _fire(task, event)
         case StepSetBack() | StepEdited() | StepReopened() | StepAnswered() | StepAdjusted():
@@ -273,6 +274,10 @@ def _report(task: TaskFold, event: StepReport) -> None:
 def _record(task: TaskFold, event: StepRecorded | CompensationRecorded) -> None:
     step = task.steps[event.step]
     _end_step(task, step, "recorded")
+    if step.is_of_child:
+        step.fence = max(step.fence, event.fence)
+        if step.kind == "compensation":
+            _judge_undo_order(task, step)
     step.state, step.in_doubt = StepState.COMPLETED, False
 
 

@@ -2,6 +2,8 @@
 
 from typing import assert_never
 
+import msgspec
+
 from ..events.task import (
     ChildNoticed,
     EventOfTask,
@@ -15,7 +17,9 @@ from ..events.task import (
     UndoPlanned,
 )
 from ..model import StepState, TaskState, Turn
-from .fold import STEP_IS_OPEN, TaskFold
+from .fold import STEP_IS_OPEN, TaskFold, read_failure_code
+
+_FORWARD = ("step", "child")  # what the code asks for and an undo may have to undo
 
 
 def begin_undo(task: TaskFold) -> None:
@@ -29,11 +33,11 @@ def plan_undo(task: TaskFold, event: UndoPlanned) -> None:
     task.judge_pivot("the undo was planned")
     task.plan = list(event.steps)
     for step in task.life:
-        if step.kind == "step" and step.state in STEP_IS_OPEN:
+        if step.kind in _FORWARD and step.state in STEP_IS_OPEN:
             task.convict("I28", f"the undo was planned while step {step.ordinal} was {step.state}")
-    forward = [s for s in reversed(task.life) if s.kind == "step"]
+    forward = [s for s in reversed(task.life) if s.kind in _FORWARD]
     wanted = [s.ordinal for s in forward if s.may_have_happened and s.undoable]
-    wanted += [s.ordinal for s in forward if s.state is StepState.COMPLETED and s.undoable]
+    wanted += [s.ordinal for s in forward if s.is_due_for_undo and s.undoable]
     found = [task.steps[ordinal].undoes for ordinal in task.plan]
     if set(found) != set(wanted):
         task.convict("I30", f"the undo plan undoes steps {found}, it should undo {wanted}")
@@ -76,6 +80,8 @@ def _submit(task: TaskFold, event: TaskSubmitted) -> None:
     task.tags = event.tags
     task.app = event.app
     task.workflow = event.workflow
+    if event.parent is not None and event.parent_step is not None:
+        task.parent_step = event.parent, event.parent_step
 
 
 def _claim(task: TaskFold, event: TaskClaimed) -> None:
@@ -120,6 +126,8 @@ def _end(task: TaskFold, event: TaskTerminal) -> None:
     task.refuse_after_end(f"ended as {event.state}")
     task.grow_fence(event.fence, "ended")
     task.state = TaskState(event.state)
+    task.output = event.output
+    task.failure_code = "" if event.failure is msgspec.UNSET else read_failure_code(event.failure)
     task.holder, task.not_before, task.paused = None, None, False
     if task.state is TaskState.HELD and task.plan is None:  # release 0.1.0 reported the steps, not the plan
         task.plan = [s.ordinal for s in task.life if s.kind == "compensation"] or None
@@ -145,7 +153,7 @@ def _judge_compensated(task: TaskFold) -> None:
     for step in task.life:
         if step.kind == "compensation" and step.state is not StepState.COMPLETED:
             task.convict("I32", f"compensated while the compensation {step.ordinal} was {step.state}")
-        if step.kind != "step" or step.ordinal in done:
+        if step.kind not in _FORWARD or step.ordinal in done:
             continue
         if step.undoable and (step.state is StepState.COMPLETED or step.may_have_happened):
             task.convict("I30", f"compensated, but step {step.ordinal} ({step.name}) was not undone")

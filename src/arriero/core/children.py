@@ -176,7 +176,8 @@ def end_child(writer: Writer, step: StepRow, item: ChildEnded) -> Refusal | None
         return Refusal("moved_on", f"the child of step {step.ordinal} of task {writer.task.task_id} has changed")
     outcome = item.outcome
     hashed = payload_hash(outcome.result) if isinstance(outcome, Succeeded) else None
-    writer.record(step, outcome, item.delivered_at, item.incarnation, result_hash=hashed)
+    known = max(step.fence, item.incarnation)  # a child that is purged is not submitted again
+    writer.record(step, outcome, item.delivered_at, known, result_hash=hashed)
     return None
 
 

@@ -39,6 +39,7 @@ from ..model.moves import (
     Keep,
     PlanUndo,
     Process,
+    PutDown,
     Reported,
     Succeeded,
 )
@@ -244,7 +245,7 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             return refused
         if isinstance(item, Reported) and item.published is not None:
             published.append(item.published)
-    opened = len(command.opened)
+    is_seen, opened = task.unseen_since == command.unseen_since, len(command.opened)
     may_be_too_many = task.opened_count + opened > STEPS_PER_TASK_MAX or task.open_count + opened > CHILDREN_OPEN_MAX
     if may_be_too_many and (too_many := _find_too_many(command, task)) is not None:
         writer.hold(too_many)  # none of the steps is opened
@@ -260,9 +261,10 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
         if isinstance(command.ending, Process | PlanUndo | Compensate) and writer.task.open_count > 0:
             return Refused(Refusal("moved_on", f"task {task.task_id} has open steps"))
         if not isinstance(command.ending, Keep):
-            writer.finish(command.ending)
+            is_late = isinstance(command.ending, PutDown) and not is_seen  # news has come since: it is due
+            writer.finish(PutDown(now) if is_late else command.ending)
     writer.set(revision=task.revision + 1)
-    if task.unseen_since == command.unseen_since:
+    if is_seen:
         writer.set(unseen_since=None)
     elif task.unseen_since is not None:  # a child has ended since its driver read the task
         writer.wake_task()

@@ -40,7 +40,6 @@ from ..model import (
     TaskState,
     Turn,
     later,
-    step_number,
 )
 from ..model.answers import Dispatch
 from ..model.failures import TaskFailure
@@ -152,7 +151,8 @@ class Writer:
             case Succeeded(result=result):
                 self._end_step(step, StepEvent.SUCCEEDED, at, fence, in_doubt=False, result=result)
                 recorded = CompensationRecorded if step.kind is StepKind.COMPENSATION else StepRecorded
-                self.events.append(recorded(step.ordinal, self.task.result_count, result_hash))
+                of_child = 0 if step.agent else fence
+                self.events.append(recorded(step.ordinal, self.task.result_count, result_hash, of_child))
             case GaveUp(failure=failure, in_doubt=in_doubt):
                 text = msgspec.json.encode(failure)
                 failures = int(step.state is StepState.RUNNING)  # a request nobody took is not a failed attempt
@@ -274,45 +274,8 @@ class Writer:
             return
         ordinal = self.task.opened_count + 1
         is_timer = new.kind is StepKind.TIMER
-        step = StepRow(
-            step_no=step_number(self.task.task_no, ordinal),
-            task_no=self.task.task_no,
-            ordinal=ordinal,
-            kind=new.kind,
-            name=new.name,
-            key=new.key,
-            agent=new.agent,
-            state=state,
-            priority=self.task.priority,
-            arguments=new.arguments,
-            policy=new.policy,
-            idempotency_key=new.idempotency_key,
-            pivot=new.pivot,
-            effect_free=new.effect_free,
-            compensation=new.compensation,
-            undoes=new.undoes,
-            undo=new.undo,
-            attempt=1,
-            failure_count=0,
-            lost_count=0,
-            taken=False,
-            in_doubt=False,
-            fence=0,
-            locked_by=None,
-            not_before=new.fire_at if is_timer else self.now,
-            complete_by=None,
-            wait_by=None if new.wait_within is None else later(self.now, new.wait_within),
-            target=new.target,
-            limit_keys=name_limit_keys(new, self.rows.limits, self.task.app),
-            result=None,
-            failure=None,
-            result_number=None,
-            delivered_at=None,
-            opened_at=self.now,
-            finished_at=None,
-            app=self.task.app,
-            routing=new.routing,
-        )
+        keys = name_limit_keys(new, self.rows.limits, self.task.app)
+        step = changes.build_step(new, self.task, ordinal, state, self.now, keys)
         is_open = not is_timer and state is StepState.PENDING
         if is_open and not step.agent:
             step = replace(step, state=advance_step(state, StepEvent.TAKEN))  # it needs no Agent

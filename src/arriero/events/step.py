@@ -214,11 +214,15 @@ class StepReport(HistoryEvent, frozen=True, kw_only=True, tag="step.report"):
 
 
 class _ResultRecorded(HistoryEvent, frozen=True):
-    """A step or compensation is completed. ``number``: of the result in its task; ``result``: its hash."""
+    """A step or compensation is completed. ``number``: of the result in its task; ``result``: its hash.
+
+    ``fence``: of what a child does, the incarnation of the child; 0 of all others.
+    """
 
     step: int
     number: int
     result: Hash
+    fence: int = 0
 
 
 class StepRecorded(_ResultRecorded, frozen=True, tag="step.recorded"):

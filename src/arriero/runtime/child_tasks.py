@@ -15,9 +15,8 @@ from ..core.children import (
     find_child_step,
     read_options,
 )
-from ..errors import ArrieroError
 from ..model import STEP_BITS, StepKind, StepRow, StepState, TaskRow, Verb
-from ..model.answers import Answer, Refusal, Submitted
+from ..model.answers import Answer, Applied, Refusal, Submitted
 from ..model.commands import NoteChildEnd, Operate, Submit
 from ..model.moves import ChildEnded, GaveUp, Succeeded
 from .process_context import ProcessContext
@@ -52,6 +51,9 @@ class ParentDriver(Protocol):
         ...
 
     def offer_child(self, end: ChildEnded) -> None: ...
+    def list_unrecorded_children(self) -> list[int]:
+        """Numbers of the steps that are children, whose ends came and are not recorded."""
+        ...
 
 
 class ChildTasks:
@@ -108,6 +110,11 @@ class ChildTasks:
         elif (step := driver.find_child_work(child.parent_step)) is not None:
             self._settle(driver, step, child)
 
+    def note_unrecorded(self, driver: ParentDriver) -> None:
+        """Note the ends of children that came while their parent was just being put down: nobody has recorded them."""
+        for step_no in driver.list_unrecorded_children():
+            self._context.committer.put(NoteChildEnd(actor=self._context.actor, step_no=step_no), self._process_noted)
+
     def _process_noted(self, answer: Answer | BaseException) -> None:
         self._on_submitted()  # it may have woken a task that is free
 
@@ -117,7 +124,7 @@ class ChildTasks:
                 self._looked_at[task_no] = False
                 try:
                     is_done = await self._look_once(driver)
-                except ArrieroError as error:
+                except Exception as error:  # also what no store should raise: nobody else looks at them
                     logger.warning("children of task %s are looked at again soon: %s", driver.task.task_id, error)
                     is_done = False
                 if not is_done:
@@ -148,7 +155,7 @@ class ChildTasks:
         try:
             submits = [step for step in steps if self._settle(driver, step, None) is ChildOrder.SUBMIT]
             is_done = await self._submit_all(driver, submits)
-        except ArrieroError as error:
+        except Exception as error:  # as in ``_look_until_done``
             logger.warning("children of task %s are submitted again soon: %s", driver.task.task_id, error)
             is_done = False
         finally:
@@ -204,6 +211,8 @@ class ChildTasks:
         )
         answer = await self._context.committer.ask(command)
         self._on_submitted()
+        if isinstance(answer, Applied):
+            self._settle(driver, step, answer.task)  # one that waits for its turn in a convoy has ended with that
         if not isinstance(answer, Refusal):
             return True
         if answer.verdict == "not_allowed" and step.kind is StepKind.COMPENSATION and order is ChildOrder.COMPENSATE:

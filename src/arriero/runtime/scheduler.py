@@ -425,6 +425,8 @@ class Scheduler:
         task = driver.run.task
         driver.is_held = False
         driver.close()
+        if driver.inbox:
+            self._children.note_unrecorded(driver)
         for report in driver.take_reports():
             self.report_alone(report)
         if task.ended_at is not None:

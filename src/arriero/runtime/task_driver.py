@@ -11,6 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from ..core.children import find_child_step
 from ..core.drive import Move, decide_next_move, list_due_timers, list_pending_timers, sort_inbox
 from ..core.task_run import TaskRun, build_driving_failure
 from ..errors import StoreError, UnreadableRow
@@ -99,6 +100,11 @@ class TaskDriver:
         """Take the end of a child."""
         self.inbox.append(end)
         self.drive()
+
+    def list_unrecorded_children(self) -> list[int]:
+        """See ``ParentDriver``."""
+        steps = self.run.steps
+        return [find_child_step(steps[end.step_no]) for end in self.inbox if isinstance(end, ChildEnded)]
 
     def offer(self, report: Reported) -> None:
         """Take a report of an Agent here."""
@@ -290,6 +296,9 @@ class TaskDriver:
             run.close()
         if begun:
             self._holder.begin_children(self, begun)
+        # News of a child may have come after the look that earlier news caused: the mark is the same.
+        if command.unseen_since is not None or answer.task.unseen_since is not None:
+            asks_children |= any(step.state is StepState.RUNNING and not step.agent for step in run.steps.values())
         if asks_children:
             self._holder.look_after_children(self)
         self.drive()

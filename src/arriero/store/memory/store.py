@@ -16,7 +16,6 @@ from ...core.starts import is_snoozed
 from ...errors import ArrieroError, UnreadableRow
 from ...inspection.facts import CountsRow
 from ...model import (
-    STEP_BITS,
     TASK_ENDED,
     TASK_OPEN,
     AlertRow,
@@ -128,20 +127,6 @@ class MemoryReading(MemoryUpkeep):
         lease = self.select_lease(SUPERVISOR_LEASE)
         is_leaderless = lease is not None and not is_held(lease, now)
         return due_at(now, tasks, steps, tasks + steps, is_leaderless=is_leaderless)
-
-    async def find_unnoticed_children(self, since: Instant, until: Instant, limit: int) -> list[tuple[int, Instant]]:
-        ended = (task for task in self.tasks.values() if task.parent_step is not None and task.ended_at is not None)
-        found = (c for c in ended if since <= (c.ended_at or 0) <= until and self._is_unnoticed(c))
-        ordered = sorted(found, key=lambda child: (child.ended_at or 0, child.task_no))
-        return [(child.parent_step or 0, child.ended_at or Instant(0)) for child in ordered[:limit]]
-
-    def _is_unnoticed(self, child: TaskRow) -> bool:
-        number = child.parent_step or 0
-        parent, step = self.tasks.get(number >> STEP_BITS), self.steps[number >> STEP_BITS].get(number)
-        if parent is None or step is None or child.state not in (TaskState.PROCESSED, TaskState.COMPENSATED):
-            return False
-        is_idle = parent.state in TASK_OPEN and parent.locked_by is None and parent.unseen_since is None
-        return is_idle and (step.state is StepState.RUNNING or parent.state is TaskState.COMPENSATING)
 
     async def load_news(self, process_no: int) -> list[tuple[int, int]]:
         left_alone = set(self._quarantine.tasks())
