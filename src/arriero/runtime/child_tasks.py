@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 from ..core.children import (
@@ -18,7 +18,7 @@ from ..core.children import (
 from ..model import STEP_BITS, StepKind, StepRow, StepState, TaskRow, Verb
 from ..model.answers import Answer, Applied, Refusal, Submitted
 from ..model.commands import NoteChildEnd, Operate, Submit
-from ..model.moves import ChildEnded, GaveUp, Succeeded
+from ..model.moves import Came, ChildEnded, GaveUp, Succeeded
 from .process_context import ProcessContext
 
 logger = logging.getLogger("arriero")
@@ -51,9 +51,6 @@ class ParentDriver(Protocol):
         ...
 
     def offer_child(self, end: ChildEnded) -> None: ...
-    def list_unrecorded_children(self) -> list[int]:
-        """Numbers of the steps that are children, whose ends came and are not recorded."""
-        ...
 
 
 class ChildTasks:
@@ -110,10 +107,11 @@ class ChildTasks:
         elif (step := driver.find_child_work(child.parent_step)) is not None:
             self._settle(driver, step, child)
 
-    def note_unrecorded(self, driver: ParentDriver) -> None:
+    def note_unrecorded(self, inbox: Iterable[Came], steps: Mapping[int, StepRow]) -> None:
         """Note the ends of children that came while their parent was just being put down: nobody has recorded them."""
-        for step_no in driver.list_unrecorded_children():
-            self._context.committer.put(NoteChildEnd(actor=self._context.actor, step_no=step_no), self._process_noted)
+        for step in (steps[end.step_no] for end in inbox if isinstance(end, ChildEnded)):
+            command = NoteChildEnd(actor=self._context.actor, step_no=find_child_step(step))
+            self._context.committer.put(command, self._process_noted)
 
     def _process_noted(self, answer: Answer | BaseException) -> None:
         self._on_submitted()  # it may have woken a task that is free

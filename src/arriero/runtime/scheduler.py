@@ -426,7 +426,7 @@ class Scheduler:
         driver.is_held = False
         driver.close()
         if driver.inbox:
-            self._children.note_unrecorded(driver)
+            self._children.note_unrecorded(driver.inbox, driver.run.steps)
         for report in driver.take_reports():
             self.report_alone(report)
         if task.ended_at is not None:

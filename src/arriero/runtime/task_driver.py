@@ -11,7 +11,6 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ..core.children import find_child_step
 from ..core.drive import Move, decide_next_move, list_due_timers, list_pending_timers, sort_inbox
 from ..core.task_run import TaskRun, build_driving_failure
 from ..errors import StoreError, UnreadableRow
@@ -100,11 +99,6 @@ class TaskDriver:
         """Take the end of a child."""
         self.inbox.append(end)
         self.drive()
-
-    def list_unrecorded_children(self) -> list[int]:
-        """See ``ParentDriver``."""
-        steps = self.run.steps
-        return [find_child_step(steps[end.step_no]) for end in self.inbox if isinstance(end, ChildEnded)]
 
     def offer(self, report: Reported) -> None:
         """Take a report of an Agent here."""
