@@ -491,6 +491,7 @@ STARTS: dict[tuple[str, str], Loop | str] = {
         "runtime.child_tasks",
         "ChildTasks.look",
     ): "children of one task are looked at; it ends by itself, or with the process",
+    ("runtime.child_tasks", "ChildTasks.begin"): "new children of one task are submitted; so, too",
     ("client.background", "BackgroundLoop.__init__"): "runs the event loop of app.sync, whose tasks are those above",
     ("client.background", "BackgroundLoop.begin"): "one call of app.sync, awaited by its caller",
 }

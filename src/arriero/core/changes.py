@@ -32,7 +32,6 @@ from ..model import (
     TaskRow,
     TaskState,
     later,
-    step_number,
 )
 from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Dispatch, Refusal
@@ -133,7 +132,7 @@ def build_step(
 ) -> StepRow:
     """Build the row of a step, child, timer or compensation that is opened."""
     return StepRow(
-        step_no=step_number(task.task_no, ordinal),
+        step_no=task.task_no << STEP_BITS | ordinal,
         task_no=task.task_no,
         ordinal=ordinal,
         kind=new.kind,
