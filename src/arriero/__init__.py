@@ -92,6 +92,7 @@ from .model.policies import Adaptive, Breaker, ConvoyPolicy, Duration, Retry, Su
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from .client.children import ChildView
     from .client.guarded import guarded, guarded_sync
     from .client.ledger_handle import LedgerView
     from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
@@ -105,6 +106,7 @@ else:
     _LOADED_WHEN_USED = {
         "Alert": "core.alerts",
         "Callback": "declare.callbacks",
+        "ChildView": "client.children",
         "DistributedMutex": "leases.mutex",
         "Leadership": "leases.mutex",
         "LedgerView": "client.ledger_handle",
@@ -147,6 +149,7 @@ __all__ = [
     "Breaker",
     "Callback",
     "CallbackRefused",
+    "ChildView",
     "CompensationDecorator",
     "Concurrent",
     "Convoy",

@@ -191,14 +191,27 @@ class UnreadableRow(InvalidInput):
 class VerbRefused(InvalidInput):
     """The task does not allow the verb as it stands, or another verb came first; nothing was changed.
 
-    ``state`` is the task's, ``allowed`` the verbs that its state allows.
+    Args:
+        state, allowed: of the task, and the verbs that its state allows.
+        because: ``not_allowed``; ``came_first``: another verb; ``approval_needed``; ``parent_undone``: a child is not run again alone
+            once its parent is undone.
     """
 
-    def __init__(self, message: str, *, task_id: str = "", verb: str = "", state: str = "", allowed: Any = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        task_id: str = "",
+        verb: str = "",
+        state: str = "",
+        allowed: Any = (),
+        because: str = "not_allowed",
+    ) -> None:
         super().__init__(message)
         self.task_id = task_id
         self.verb = verb
         self.state = state
+        self.because = because
         self.allowed: tuple[str, ...] = tuple(allowed)
 
 

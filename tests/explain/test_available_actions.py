@@ -40,7 +40,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[Verb]:
     """The verbs that were judged: each judgement reads all steps of the task."""
     verbs: list[Verb] = []
 
-    def judge(command: Operate, of: Loaded, now: Instant) -> Refusal | None:
+    def judge(command: Operate, of: Loaded, now: Instant, parent: object = None) -> Refusal | None:
         verbs.append(command.verb)
         return find_verb_refusal(command, of, now)
 

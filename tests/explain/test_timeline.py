@@ -202,6 +202,7 @@ EVENTS: dict[str, tuple[Event, str]] = {
         "ana sends signal signal:approved (number 1, id desk-1)",
     ),
     "signal.taken": ({"step": 4, "number": 2, "signal": 1}, "takes signal number 1"),
+    "child.noticed": ({"step": 1}, "step charge has ended: the task is woken"),
     "signal.set_aside": (
         {"signal": 1, "reason": "not a number"},
         "set aside, since its value does not fit: not a number",

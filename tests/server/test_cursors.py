@@ -19,6 +19,7 @@ LISTS: list[tuple[str, Any]] = [
     ("/v1/ledgers?state=all", ["ledgers", "all"]),
     ("/v1/alerts?state=all", ["alerts", "all"]),
     ("/v1/tasks/task-0/history", ["history", 1]),
+    ("/v1/tasks/task-0/children", ["children", 1]),
 ]
 NONSENSE: list[Any] = [
     -1, 2**63, 10**30, 1.5, "1", None, True, [], [1], [1, 2, 3], [-1, None], [0, 2**63], [-(2**64), None], ["a\0", 1], {},

@@ -52,7 +52,7 @@ async def test_what_is_no_id_is_refused_in_the_body_and_in_the_path(task_id: str
         refused = await world.http.post("/v1/tasks", json={**LAMP, "id": task_id})
         assert refused.status_code in (400, 422)
         assert refused.headers["content-type"] == "application/problem+json"
-        for path in ("", "/history", "/explain", "/result", ":pause"):
+        for path in ("", "/history", "/children", "/explain", "/result", ":pause"):
             method = "POST" if path == ":pause" else "GET"
             body = {"reason": "why"} if path == ":pause" else None
             answer = await world.http.request(method, f"/v1/tasks/{write_id(task_id)}{path}", json=body)

@@ -208,6 +208,6 @@ async def test_a_task_of_an_unknown_id_is_refused_alike_everywhere() -> None:
     async with shop.app:
         await shop.app.submit(shop.fulfil(Order("lamp")), task_id="known")
     async with open_shop() as world:
-        for path in ("", "/history", "/explain", "/result"):
+        for path in ("", "/history", "/children", "/explain", "/result"):
             answer = await world.http.get(f"/v1/tasks/unknown{path}")
             assert (answer.status_code, answer.json()["code"]) == (404, "task-unknown")

@@ -292,11 +292,15 @@ class PlainFormatter(logging.Formatter):
         return escape_text(super().format(record), keep="\n\t")
 
 
+def encodes_symbols() -> bool:
+    """Returns True if standard output shows symbols, and not only letters."""
+    return os.environ.get("LC_ALL") not in ("C", "POSIX") and codecs.lookup(sys.stdout.encoding).name == "utf-8"
+
+
 def find_symbol(state: str) -> str:
     """Find the symbol of a state; empty for a state without one."""
     mark = STATE_MARKS.get(state)
-    is_plain = os.environ.get("LC_ALL") in ("C", "POSIX") or codecs.lookup(sys.stdout.encoding).name != "utf-8"
-    return "" if mark is None else mark.plain if is_plain else mark.symbol
+    return "" if mark is None else mark.symbol if encodes_symbols() else mark.plain
 
 
 def colour_by_state(text: str, state: str) -> str:

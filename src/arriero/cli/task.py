@@ -18,7 +18,7 @@ from ..client.task_shapes import (
     name_apps,
 )
 from ..client.task_verbs import find_task
-from ..client.task_view import load_tasks_ahead, read_holders, read_published, read_times
+from ..client.task_view import load_tasks_ahead, read_family, read_holders, read_published, read_times
 from ..client.tasks import TaskSelector
 from ..core.supervision import decode_task_policy
 from ..explain.convoys import TasksAhead, format_place
@@ -51,6 +51,7 @@ from .output import (
 from .signals import list_signals, send_request, send_signal
 from .stores import open_store_to_read
 from .task_verbs import VERB_COMMANDS
+from .tree import format_children, format_parent, show_tree
 
 PAGE = 1_000
 COUNTED_MAX = 100_000  # of the tasks that are not shown
@@ -230,7 +231,8 @@ def show_task(task_id: str, with_policy: bool, with_trace: bool, store: str | No
     if as_json:
         print_json(one)
     else:
-        _print_task(one, legible_task(loaded)[0], with_policy=with_policy, with_trace=with_trace)
+        children = format_children(loaded, beside.family)
+        _print_task(one, legible_task(loaded)[0], children, with_policy=with_policy, with_trace=with_trace)
         print_record(beside.record)
 
 
@@ -243,24 +245,21 @@ async def _load_shown(task_id: str, store: str | None) -> tuple[Loaded, TaskCont
             opened.now(),
             await read_record(loaded, opened),
             await read_published(opened, loaded.task.task_no),
+            await read_family(loaded, opened),
         )
         return loaded, beside, await load_tasks_ahead(loaded, opened)
 
 
-def _print_task(one: TaskAnswer, loaded: Loaded, *, with_policy: bool, with_trace: bool) -> None:
+def _print_task(one: TaskAnswer, loaded: Loaded, children: str, *, with_policy: bool, with_trace: bool) -> None:
     for says in one.unreadable:
         _print_field("cannot be read", says)
-    _print_fields(
-        {
-            "task": f"{one.id} (number {one.no})",
-            "workflow": one.workflow,
-            "App": one.app,
-        }
-    )
+    _print_fields({"task": f"{one.id} (number {one.no})", "workflow": one.workflow, "App": one.app})
     click.echo(f"{'state:':{LABEL_WIDTH}}{format_state(one.state)}")
     _print_fields(
         {
             "tags": format_tags(one.tags),
+            "parent": format_parent(one),
+            "children": children,
             "convoy": _format_convoy(loaded),
             "waits for": one.waiting_for,
             "reason": one.reason,
@@ -369,12 +368,17 @@ def _print_payloads(steps: Sequence[ShownStep]) -> None:
 
 
 def _has_result(step: ShownStep) -> bool:
-    return step.kind == "step" and step.result is not None and _decode_payload(step.result) != "null"
+    return step.kind in ("step", "child") and step.result is not None and _decode_payload(step.result) != "null"
 
 
 def _may_be_asked_for(step: ShownStep) -> bool:
     """Returns True if an operator may have to ask the service about the step."""
-    return step.kind != "timer" and step.taken and (step.in_doubt or step.state in ("running", "failed"))
+    return (
+        step.kind != "timer"
+        and step.child is None
+        and step.taken
+        and (step.in_doubt or step.state in ("running", "failed"))
+    )
 
 
 def _decode_payload(payload: Payload) -> str:
@@ -411,6 +415,7 @@ def _format_step_cells(step: ShownStep) -> tuple[str, ...]:
         ("pivot", step.pivot),
         ("in doubt", step.in_doubt),
         ("edited", step.asked is not None),
+        ("detached", step.detached),
         ("of a life undone before", step.past),
     )
     marks = [word for word, is_so in said if is_so]
@@ -428,7 +433,7 @@ def _format_step_cells(step: ShownStep) -> tuple[str, ...]:
 def _format_step_name(step: ShownStep) -> str:
     if step.kind == "timer" and ":" in step.name:
         return step.label.replace(":", " ", 1)  # a wait: signal approved
-    return {"compensation": "undo of ", "timer": "timer "}.get(step.kind, "") + step.label
+    return {"compensation": "undo of ", "timer": "timer ", "child": "child "}.get(step.kind, "") + step.label
 
 
 def _format_attempt(step: ShownStep) -> str:
@@ -442,12 +447,14 @@ def _format_attempt(step: ShownStep) -> str:
 def _format_calls_max(step: ShownStep) -> str:
     policy = step.policy
     if policy is None:
-        return "" if step.kind == "timer" else "cannot be read"
+        return "" if step.kind == "timer" or step.child is not None else "cannot be read"
     return f"{policy.tries} x {policy.attempts} x {policy.rounds} = {policy.calls_max}"
 
 
 def _describe_step(step: ShownStep) -> str:
     says: list[str] = []
+    if step.child is not None:
+        says.append(f"task {step.child}{f', {step.child_state}' if step.child_state else ''}")
     if step.failure is not None:
         code = f" [{step.failure.code}]" if step.failure.code else ""
         says.append(f"{step.failure.cause}: {step.failure.message}{code}")
@@ -457,7 +464,7 @@ def _describe_step(step: ShownStep) -> str:
         says.append(f"waits {until}" if is_wait else f"at {format_time(step.not_before)}")
     elif step.state == "pending" and step.attempt > 1:
         says.append(f"next attempt not before {format_time(step.not_before)}")
-    elif step.state == "running":
+    elif step.state == "running" and step.child is None:
         says.append(f"to be done by {format_time(step.complete_by)}")
     return truncate("; ".join(says))
 
@@ -481,6 +488,7 @@ def _print_failures(task: TaskAnswer, *, with_trace: bool) -> None:
 
 
 task.add_command(list_tasks)
+task.add_command(show_tree)
 task.add_command(send_signal)
 task.add_command(send_request)
 task.add_command(list_signals)

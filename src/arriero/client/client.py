@@ -235,6 +235,7 @@ class Client:
         paused: bool | None = None,
         snoozed: bool | None = None,
         ledger: str | None = None,
+        parent: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> Tasks:
         """All tasks that this names: to count, to look at, or to carry out one verb on each.
@@ -249,6 +250,7 @@ class Client:
             paused: whether an operator keeps it from continuing.
             snoozed: whether it is open and a snooze of it has not ended.
             ledger: id of the ledger that it came with, from release 0.5 on; its duplicates came before.
+            parent: id of the task whose code has started it.
             tags: with each of these tags.
         Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
         """
@@ -264,6 +266,7 @@ class Client:
             paused=paused,
             snoozed=snoozed,
             ledger=ledger,
+            parent=parent,
             tags=None if tags is None else check_tags(tags),
         )
         return Tasks(self.session, which.check())

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ..core.verb_guards import is_done_by_child
 from ..declare.signature import Signature
 from ..declare.steps import Step, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
@@ -177,8 +178,8 @@ def _build_answer(
     result: Any = msgspec.UNSET
     if text is not None:
         row = find_step(loaded, step)
-        if row.kind is StepKind.STEP and not did_not_happen:
-            definition = find_definition(codes, STEP_PREFIX + row.name)
+        if row.kind in (StepKind.STEP, StepKind.CHILD) and not did_not_happen and not is_done_by_child(row):
+            definition = find_definition(codes, row.name if row.kind is StepKind.CHILD else STEP_PREFIX + row.name)
             result = decode_result(definition.signature, text)
         else:
             result = msgspec.json.decode(text)

@@ -164,6 +164,7 @@ class SyncTask(_Mirror, Generic[R_co]):
         """Follow the task: a view now, and one after each change that is seen; see Task.changes."""
         return BackgroundReading[TaskView[R_co]](self._background, self._to.changes).each()
 
+    children = _build_waiting_method(Task.children)
     cancel = _build_waiting_method(Task.cancel)
     resubmit = _build_waiting_method(Task.resubmit)
     compensate = _build_waiting_method(Task.compensate)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import AsyncIterator, Collection, Mapping
-from typing import Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 import msgspec
 
@@ -22,6 +22,9 @@ from .session import Session
 from .signals import SignalReceipt, accept_joined, build_send, check_request, check_sent, request, send
 from .task_verbs import Adjustment, build_adjustment, load_task, load_task_to_act, operate_task, read_adjustment
 from .task_view import TaskView
+
+if TYPE_CHECKING:
+    from .children import ChildView
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -147,6 +150,13 @@ class Task(Generic[R_co]):
 
         text = codec.encode_untyped(value, f"the value of callback {name}")
         return await complete_named(self._session, self.id, name, text, by)
+
+    async def children(self) -> "list[ChildView]":
+        """List the tasks that its code has started, in the order of its steps. Raises: UnknownTask; StoreError."""
+        from .children import iterate_children  # only who asks for children pays for loading it
+
+        loaded = await load_task(self._session, self.id)
+        return [child async for child in iterate_children(loaded, self._session.store)]
 
     async def changes(self) -> AsyncIterator[TaskView[R_co]]:
         """Follow the task: a view now, and one after each change that is seen. The last one is its end.

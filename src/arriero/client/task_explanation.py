@@ -19,7 +19,7 @@ from .alerts import iterate_alert_rows
 from .payload_record import ShownRecord, read_record
 from .row_shapes import build_output
 from .task_shapes import Payloads
-from .task_view import find_published, load_tasks_ahead, read_published
+from .task_view import find_published, load_tasks_ahead, read_family, read_published
 
 
 class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -160,6 +160,7 @@ async def load_explanation(
         breakers=breakers,
         limits=limits,
         pauses=pauses,
+        family=await read_family(loaded, store),
     )
     record, published = await read_record(loaded, store, rows), await read_published(store, task_no)
     return legible_task(loaded)[0], explanation, now, record, published
@@ -176,7 +177,7 @@ async def _find_alert(task_no: int, store: StateStore) -> AlertRow | None:
 def list_results(loaded: Loaded) -> Iterator[ShownResult]:
     """The results of a task's steps, as far as they say something."""
     for step in loaded.life:
-        if step.kind is StepKind.STEP and step.result is not None and step.result != "null":
+        if step.kind in (StepKind.STEP, StepKind.CHILD) and step.result is not None and step.result != "null":
             yield ShownResult(step.ordinal, step.label, msgspec.Raw(step.result.encode()))
 
 

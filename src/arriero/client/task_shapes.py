@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -26,8 +26,12 @@ from .task_view import (
     find_published,
     list_published_faults,
     load_tasks_ahead,
+    read_family,
     waiting_for,
 )
+
+if TYPE_CHECKING:
+    from ..explain.children import Relatives  # only who shows a task with children pays for loading it
 
 Payloads = Literal["included", "withheld"]
 Payload = msgspec.Raw | msgspec.UnsetType | None  # JSON text; unset for those who may not read payloads
@@ -108,12 +112,13 @@ class ShownPolicy(msgspec.Struct, frozen=True):
 
 
 class ShownStep(StepFacts, frozen=True, kw_only=True):
-    """One step, compensation or timer of ``task show``; ``undoes`` names the step it undoes by its ordinal.
+    """One step, compensation, timer or child of ``task show``; ``undoes`` names the step it undoes by its ordinal.
 
     ``past``: of a life that was undone before the task ran again. ``asked``: what the code asks with, where an operator
     had other ``arguments`` sent. ``checkpoint``: what its attempts kept last. ``published``: what they published last, at
     ``published_at``. ``started_at``: when its last attempt began. ``took_seconds``: without ``waited_seconds``, in which the
-    task waited for an operator.
+    task waited for an operator. ``child``: id of the task that it is, or that undoes itself for it, with ``child_state``, null if it
+    was not submitted yet or was purged; ``detached``: the task neither waits for it nor undoes it.
     """
 
     kind: str
@@ -135,6 +140,7 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     of failures and the record are left out. ``turn``: where it stands in its convoy: waiting, open, ended or set_aside.
 
     ``published``: what its code published last, at ``published_at``; null: nothing. Steps have the same.
+    ``parent``: id of the task whose code has started it, and ``parent_step``, the label of the step that it is there.
 
     ``took_seconds``: from submission to end, without ``waited_seconds``, in which it has waited for an operator.
     ``held_by``: the process that drives it. ``unreadable``: columns that this release cannot read; what is shown in their
@@ -180,6 +186,8 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     published: Payload = msgspec.UNSET
     published_at: datetime | None = None
     tags: dict[str, str] = msgspec.field(default_factory=dict)
+    parent: str | None = None
+    parent_step: str | None = None
 
 
 class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -211,7 +219,7 @@ def name_apps(tasks: list[ListedTask]) -> list[ListedTask]:
 class TaskContext(msgspec.Struct, frozen=True):
     """Facts beside a task's own rows: times, names of the processes that hold it, the store's clock.
 
-    ``record``: what is kept of its payloads.
+    ``record``: what is kept of its payloads. ``family``: its parent and its children.
     """
 
     times: TaskPast
@@ -219,6 +227,7 @@ class TaskContext(msgspec.Struct, frozen=True):
     now: Instant
     record: ShownRecord = ShownRecord()
     published: Mapping[int, PublishedRow] = {}
+    family: "Relatives | None" = None
 
     def show_published(self, ordinal: int) -> dict[str, Any]:
         """The fields of a task (0) or a step that show what it has published."""
@@ -252,13 +261,14 @@ def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None) -
 async def load_standing_task(as_it_stands: Loaded, store: StateStore) -> StandingTask:
     """Build a task as a verb shows it, with the tasks before it in its convoy. Raises StoreError."""
     ahead = await load_tasks_ahead(as_it_stands, store)
+    family = await read_family(as_it_stands, store)
     loaded, faults = legible_task(as_it_stands)
     task = loaded.task
     return build_output(
         StandingTask,
         task,
         id=task.task_id,
-        waiting_for=describe_release_wait(faults) if faults else waiting_for(loaded, ahead),
+        waiting_for=describe_release_wait(faults) if faults else waiting_for(loaded, ahead, family),
         reason="" if task.failure is None else read_task_failure(task.failure).reason,
         paused=task.paused_at is not None,
         convoy=None if loaded.convoy is None else loaded.convoy.key,
@@ -282,7 +292,7 @@ def build_shown_task(
         task,
         no=task.task_no,
         id=task.task_id,
-        waiting_for=describe_release_wait(faults) if faults else waiting_for(loaded, ahead),
+        waiting_for=describe_release_wait(faults) if faults else waiting_for(loaded, ahead, context.family),
         reason="" if failure is None else failure.reason,
         failure=failure,
         open_compensations=_open_compensations_of(loaded),
@@ -302,6 +312,7 @@ def build_shown_task(
         snoozed_until=to_datetime(find_snooze_end(task)),
         **context.show_published(0),
         tags=read_tags(task.tags),
+        **({} if context.family is None else context.family.show_parent()),
         **more,
     )
 
@@ -317,7 +328,7 @@ def _build_step(step: StepRow, loaded: Loaded, context: TaskContext, *, has_poli
         ShownStep,
         step,
         undoes=next((other.ordinal for other in loaded.steps if other.step_no == step.undoes), None),
-        policy=_build_policy(step) if has_policy and step.kind is not StepKind.TIMER else None,
+        policy=_build_policy(step) if has_policy and step.kind is not StepKind.TIMER and not step.is_of_child else None,
         failure=None if step.failure is None else read_step_failure(step.failure),
         past=step.ordinal <= loaded.task.past_count,
         arguments=msgspec.Raw(step.arguments.encode()) if step.arguments else None,
@@ -326,6 +337,7 @@ def _build_step(step: StepRow, loaded: Loaded, context: TaskContext, *, has_poli
         waited_seconds=elapsed.waited,
         held_by=context.holder(step.locked_by),
         **context.show_published(step.ordinal),
+        **({} if context.family is None else context.family.show_child(loaded, step)),
     )
 
 

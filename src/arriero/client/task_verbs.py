@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import msgspec
 
-from ..core.verb_guards import list_steps_to_redo, may_edit_all
+from ..core.verb_guards import is_done_by_child, list_steps_to_redo, may_edit_all
 from ..declare.steps import Step
 from ..declare.workflows import Workflow
 from ..errors import ApprovalNeeded, InvalidInput, UnknownTask, UnreadableRow, VerbRefused
@@ -91,7 +91,14 @@ def refuse_edits(loaded: Loaded, now: Instant, *, by: str, reason: str) -> None:
 def raise_refused(verb: Verb, task_id: str, refusal: Refusal) -> NoReturn:
     """Raise the store's refusal as VerbRefused."""
     kind = ApprovalNeeded if refusal.verdict == APPROVAL_NEEDED else VerbRefused
-    raise kind(refusal.detail, task_id=task_id, verb=verb, state=refusal.state, allowed=refusal.allowed)
+    raise kind(
+        refusal.detail,
+        task_id=task_id,
+        verb=verb,
+        state=refusal.state,
+        allowed=refusal.allowed,
+        because=refusal.verdict,
+    )
 
 
 # --- which step
@@ -214,6 +221,8 @@ def build_answer(
         if is_given:
             raise InvalidInput("result and did_not_happen exclude each other: give one of them, not both")
         return {"step": row.ordinal, "did_not_happen": True}
+    if is_done_by_child(row):
+        return {"step": row.ordinal, "result": "null"}  # it is refused, with the task to act on
     if row.kind is StepKind.COMPENSATION:
         if is_given and result is not None:
             raise InvalidInput(f"{_format_name(row)} is a compensation and has no result: leave it out")
@@ -227,7 +236,7 @@ def build_answer(
 
         text = codec.encode_untyped(result, f"answer of {row.label}")
         return {"step": row.ordinal, "result": check_answer(loaded, codes, row, text)}
-    definition = find_definition(codes, STEP_PREFIX + row.name)
+    definition = find_definition(codes, row.name if row.kind is StepKind.CHILD else STEP_PREFIX + row.name)
     return {"step": row.ordinal, "result": definition.signature.encode_result(result)}
 
 
@@ -330,7 +339,9 @@ async def _foresee_with_approvals(session: Session, command: Operate, loaded: Lo
         since = command.approved_since
         read = [bytes(row.events) async for row in store.history(command.task_no) if row.at >= since]
         commits = [text.decode(errors="surrogateescape") for text in reversed(read) if b'"operator.' in text]
-    return foresee_verb(command, loaded, store.now(), commits)
+    parent_step = loaded.task.parent_step if command.verb is Verb.RESUBMIT else None
+    parent = None if parent_step is None else await store.find_parent(parent_step)
+    return foresee_verb(command, loaded, store.now(), commits, parent)
 
 
 async def list_rows(store: "StateStore", which: TaskFilter) -> AsyncIterator[TaskRow]:

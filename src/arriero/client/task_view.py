@@ -28,6 +28,7 @@ from .row_shapes import build_output, to_datetime
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # checkers have it always; a default keeps a bare `TaskView` complete
 
+    from ..explain.children import Relatives
     from ..store.state_store import StateStore
 
     R_co = TypeVar("R_co", covariant=True, default=Any)
@@ -40,7 +41,7 @@ AHEAD_COUNTED_MAX = 100  # of those that come before a task in its convoy
 HISTORIES_READ_MAX = 2  # at a time: on PostgreSQL each is read on a separate connection
 
 StepStateName = Literal["planned", "pending", "running", "completed", "failed", "withdrawn"]
-StepKindName = Literal["step", "compensation", "timer"]
+StepKindName = Literal["step", "compensation", "timer", "child"]
 
 _any_json = decoder(Any, "result")
 
@@ -95,16 +96,19 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     complete_by: datetime | None
     took_seconds: float | None
     waited_seconds: float
+    child: str | None = None
+    child_state: str | None = None
+    detached: bool = False
 
 
 class StepView(StepFacts, frozen=True, kw_only=True):
-    """A step, compensation or timer of a task.
+    """A step, compensation, timer or child of a task.
 
     Args:
         ordinal: its number in the task, in the order of opening: 1, 2, ...
         name, key: as the code has it; ``key`` is ``#1``, ``#2``, ... where none was given. ``label`` is both for operators,
             and what verbs like ``answer`` take.
-        agent: the Agent that runs it; empty for a timer.
+        agent: the Agent that runs it; empty for a timer, a child and its undo.
         state: ``planned`` a compensation whose turn has not come; ``pending`` asked for; ``running``; ``completed``;
             ``failed`` permanently; ``withdrawn`` no longer wanted. A word of a newer release stays as it is.
         attempt: the number of the running attempt, else of the last or next one; 1 for the first.
@@ -128,6 +132,8 @@ class StepView(StepFacts, frozen=True, kw_only=True):
         published: what its attempts published last by ``attempt.publish``, as plain JSON values; None: nothing.
             ``published_at``: when.
         failure: why its last attempt has no result; None: nothing failed.
+        child: id of the task that it is, or that undoes itself for it, if that is another task; ``child_state``: of that; None: it
+            is not submitted yet, or was purged. ``detached``: it is neither waited for nor undone.
     """
 
     kind: StepKindName
@@ -174,6 +180,8 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
         published: what its code published last by ``arriero.publish``, as plain JSON values; None: nothing.
             ``published_at``: when.
         tags: as they are now, by name.
+        parent: id of the task whose code has started it; None: none has, or it was purged. ``parent_step``: the label of the
+            step that it is there.
     """
 
     id: str
@@ -210,6 +218,8 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
     published: Any = None
     published_at: datetime | None = None
     tags: Mapping[str, str] = msgspec.field(default_factory=dict)
+    parent: str | None = None
+    parent_step: str | None = None
 
     @property
     def last_failure(self) -> FailureView | None:
@@ -233,10 +243,10 @@ async def load_tasks_ahead(loaded: Loaded, store: "StateStore") -> TasksAhead | 
     return None if convoy is None else find_tasks_ahead(loaded.task.task_no, convoy.members)
 
 
-def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None) -> str:
+def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None, family: "Relatives | None" = None) -> str:
     """Describe what moves the task next, in a few words; empty when it has ended.
 
-    ``ahead``: the tasks before it in its convoy; None if they were not loaded.
+    ``ahead``: the tasks before it in its convoy; ``family``: its children; None if they were not loaded.
     """
     task = loaded.task
     if task.state is TaskState.HELD:
@@ -258,6 +268,10 @@ def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None) -> str:
             )
         if step.state in STEP_OPEN and step.kind is StepKind.TIMER and step.not_before is not None:
             return f"the time {as_datetime(step.not_before).isoformat(timespec='seconds')}"
+        if step.state in STEP_OPEN and step.is_of_child:
+            from ..explain.children import describe_wait_for_children  # only who has children pays for loading it
+
+            return describe_wait_for_children(loaded, {} if family is None else family.children)
         if step.state in STEP_OPEN:
             what = "compensation" if step.kind is StepKind.COMPENSATION else "step"
             return f"{what} {step.label} of Agent {step.agent} ({step.state}, attempt {step.attempt})"
@@ -281,6 +295,16 @@ async def read_holders(loaded: Loaded, store: "StateStore") -> dict[int, str]:
         return {}
     _, processes = await store.known_processes()
     return {process.process_no: process.instance for process in processes if process.process_no in held}
+
+
+async def read_family(loaded: Loaded, store: "StateStore") -> "Relatives | None":
+    """Read the parent and the children of a task; None: it has neither."""
+    readable, _ = legible_task(loaded)
+    if readable.task.parent_step is None and not any(step.is_of_child for step in readable.steps):
+        return None
+    from .children import load_family  # only who shows a task with children pays for loading it
+
+    return await load_family(readable, store)
 
 
 async def read_published(store: "StateStore", task_no: int) -> dict[int, PublishedRow]:
@@ -323,8 +347,9 @@ class TaskViews:
         async with self._reading:
             times = await read_times(self._store, loaded.task.task_no)
         published = await read_published(self._store, loaded.task.task_no)
+        family = await read_family(loaded, self._store)
         codes = self._codes if may_run(self._app, loaded.task.app) else {}
-        return _TaskViewBuilder(loaded, codes, code, times, holders, published, self._store.now()).view(ahead)
+        return _TaskViewBuilder(loaded, codes, code, times, holders, published, self._store.now(), family).view(ahead)
 
 
 class _TaskViewBuilder:
@@ -339,8 +364,10 @@ class _TaskViewBuilder:
         holders: Mapping[int, str],
         published: Mapping[int, PublishedRow],
         now: Instant,
+        family: "Relatives | None",
     ) -> None:
         self.published = published
+        self.family = family
         self.loaded, self.faults = legible_task(as_it_stands)
         self.codes = codes
         self.code = code
@@ -366,7 +393,7 @@ class _TaskViewBuilder:
             failure_count=task.failure_count,
             lost_count=task.lost_count,
             priority=task.priority,
-            waiting_for=describe_release_wait(self.faults) if self.faults else waiting_for(loaded, ahead),
+            waiting_for=describe_release_wait(self.faults) if self.faults else waiting_for(loaded, ahead, self.family),
             reason="" if failure is None else failure.reason,
             submitted_at=as_datetime(task.submitted_at),
             ended_at=to_datetime(task.ended_at),
@@ -394,6 +421,7 @@ class _TaskViewBuilder:
             published=self._published(0),
             published_at=self._published_at(0),
             tags=read_tags(task.tags),
+            **({} if self.family is None else self.family.show_parent()),
         )
 
     def _step(self, step: StepRow, ordinals: Mapping[int, int], undone: Mapping[int, int]) -> StepView:
@@ -416,6 +444,7 @@ class _TaskViewBuilder:
             checkpoint=None if step.checkpoint is None else self._decode(step.checkpoint, _any_json, "a checkpoint"),
             published=self._published(step.ordinal),
             published_at=self._published_at(step.ordinal),
+            **({} if self.family is None else self.family.show_child(self.loaded, step)),
         )
 
     def _published(self, ordinal: int) -> Any:
@@ -437,9 +466,11 @@ class _TaskViewBuilder:
         return self._decode(task.output, _any_json if code is None else code.output, "its output")
 
     def _result(self, step: StepRow) -> Any:
-        if step.result is None or step.kind is not StepKind.STEP:
+        if step.result is None or step.kind not in (StepKind.STEP, StepKind.CHILD):
             return None
-        code = self.codes.get(STEP_PREFIX + step.name)
+        is_child = step.kind is StepKind.CHILD
+        is_id = is_child and step.compensation is None  # of a detached task
+        code = None if is_id else self.codes.get(step.name if is_child else STEP_PREFIX + step.name)
         return self._decode(step.result, _any_json if code is None else code.output, f"the result of step {step.label}")
 
     def _decode(self, text: str, read: Callable[[str], Any], what: str) -> Any:

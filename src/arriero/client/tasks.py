@@ -44,7 +44,7 @@ class TaskSelector(TaskCriteria, frozen=True, kw_only=True, forbid_unknown_field
 
         Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
         """
-        for name in ("workflow", "agent", "step", "ledger", "code", "text"):
+        for name in ("workflow", "agent", "step", "ledger", "parent", "code", "text"):
             value = getattr(self, name)
             if value is None:
                 continue

@@ -40,8 +40,9 @@ from ..model.moves import NewStep, Reported, Succeeded
 from ..model.progress import Published
 from ..model.signals import Inbox
 
-if TYPE_CHECKING:  # only who pauses workflows pays for loading it
-    from ..model.workflow_pauses import Pauses
+if TYPE_CHECKING:
+    from ..model.workflow_pauses import Pauses  # only who pauses workflows pays for loading it
+    from .parents import ParentStep
 
 
 def build_report_event(step: StepRow, report: Reported, verdict: str) -> StepReport:
@@ -301,6 +302,10 @@ class Rows(BreakerRows, LimitRows, Protocol):
 
     def child(self, step_no: int) -> TaskRow | None:
         """The task that is a step of another one; None: there is none, nor will there be until this transaction ends."""
+        ...
+
+    def parent(self, step_no: int) -> "ParentStep | None":
+        """The step that a child is, with its task, as they stand; not locked. None: the task was purged."""
         ...
 
     def process_is_retired(self, process_no: int) -> bool: ...

@@ -94,7 +94,9 @@ def _decide_undo(child: TaskRow | None) -> ChildOrder | Succeeded | GaveUp | Non
 
 def describe_child(task: TaskRow, step: StepRow) -> str:
     """The id of the child of a step."""
-    return read_options(step).task_id or build_child_id(task.task_id, step)
+    options = read_step_policy(step).child
+    named = None if options is None else options.task_id
+    return named or build_child_id(task.task_id, step)
 
 
 def _fail(code: str, message: str) -> GaveUp:

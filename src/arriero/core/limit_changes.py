@@ -4,7 +4,7 @@ The limits of a step are in the policy of its row, where each decision about the
 change. An attempt that runs keeps the time that it began with; its failure is judged by the limits as they are then.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from ..model.policies import StepPolicy, encode_policy, read_limit, set_limits
 from ..text.format import format_count, format_step
 from .starts import find_request_start, find_start
 from .supervision import compute_complete_within, read_step_policy
-from .verb_guards import NotCarriedOut, may_come_again
+from .verb_guards import NotCarriedOut, is_done_by_child, may_come_again
 from .writer import Writer
 
 UNCHANGED_SHOWN_MAX = 5  # steps that a history names of those that did not take what was asked for all
@@ -73,9 +73,11 @@ def _adjust_open_steps(
         is_alone: nothing else is asked for, so a change of nothing is refused.
     """
     task_id = writer.task.task_id
-    named = [step for step in life if step.kind is not StepKind.TIMER and may_come_again(writer.task, step)]
+    steps = [step for step in life if step.kind is not StepKind.TIMER]
+    named = [step for step in steps if may_come_again(writer.task, step)]
+    children = _describe_children([step for step in steps if is_done_by_child(step)])
     if not named and is_alone:
-        raise NotCarriedOut(f"task {task_id!r} has no open step whose limits could change")
+        raise NotCarriedOut(f"task {task_id!r} has no open step whose limits could change{'; '.join(('', *children))}")
     refusals: list[NotCarriedOut] = []
     count = 0  # of steps that were changed
     for step in named:
@@ -90,10 +92,18 @@ def _adjust_open_steps(
     if not count and refusals and (is_alone or not all(isinstance(one, _NothingToChange) for one in refusals)):
         raise next((one for one in refusals if not isinstance(one, _NothingToChange)), refusals[0])
     if not named:
-        return ("there is no open step",)
+        return children or ("there is no open step",)
     shown = tuple(_strip(one, task_id) for one in refusals[:UNCHANGED_SHOWN_MAX])
     left = len(refusals) - len(shown)
-    return (*shown, f"and limits of {format_count(left, 'more step')}") if left else shown
+    more = (f"and limits of {format_count(left, 'more step')}",) if left else ()
+    return (*shown, *more, *children)
+
+
+def _describe_children(steps: Sequence[StepRow]) -> tuple[str, ...]:
+    """Say that the children of the task keep their limits; empty: none is open."""
+    if not steps:
+        return ()
+    return (f"limits of {format_count(len(steps), 'child task')}: adjust those tasks themselves",)
 
 
 class _NothingToChange(NotCarriedOut):
@@ -159,6 +169,8 @@ def _adjust_step(
 
 
 def _refuse_closed(writer: Writer, step: StepRow) -> None:
+    if step.is_of_child:
+        raise _build_refusal(writer, step, "is another task, with limits of its own: adjust that task")
     if step.state not in STEP_OPEN and step.state is not StepState.PLANNED:
         raise _build_refusal(writer, step, f"is {step.state}: no attempt of it comes whose limits could change")
     if not may_come_again(writer.task, step):

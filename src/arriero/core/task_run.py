@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from ..errors import InvalidInput
@@ -214,6 +215,8 @@ class TaskRun:
             asked = self.execution.asked.get(identify_step(step))
         if asked is not None and asked.wait is not None:
             return asked.wait.timed_out() if step.result is None else asked.wait.read(step.result)
+        if step.kind is StepKind.CHILD and step.compensation is None and step.result is not None:
+            return msgspec.json.decode(step.result)  # of a detached child: its id
         if asked is None or asked.call is None or step.result is None:
             return None
         return asked.definition.signature.result(step.result)

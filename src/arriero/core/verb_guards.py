@@ -26,11 +26,41 @@ Life = tuple[StepRow, ...]
 
 
 class NotCarriedOut(Exception):
-    """A verb cannot be carried out; the message says why, and what could be."""
+    """A verb cannot be carried out; the message says why, and what could be. ``verdict``: of the refusal."""
+
+    verdict = "not_allowed"
+
+
+class ParentUndone(NotCarriedOut):
+    """A child is not run again, because its parent is undone: nobody would undo what it does then."""
+
+    verdict = "parent_undone"
+
+
+def refuse_without_parent(task: TaskRow, rows: Rows) -> None:
+    """Refuse to run a task again whose parent is undone, or is being undone. Raises ParentUndone.
+
+    A parent that was purged is not known any longer; it refuses nothing.
+    """
+    parent = None if task.parent_step is None else rows.parent(task.parent_step)
+    if parent is None or parent.is_detached or not parent.is_undone:
+        return
+    how = "was undone and runs again without it" if parent.state in TASK_FORWARD else f"is {parent.state}"
+    raise ParentUndone(
+        f"task {task.task_id!r} is step {parent.label} of task {parent.task_id!r}, which {how}: run alone, it would never be"
+        f" undone; resubmit task {parent.task_id!r}, or submit the work as a task of its own"
+    )
+
+
+def is_done_by_child(step: StepRow) -> bool:
+    """Returns True for a step that another task does now, or whose undo that does: it has no attempts and no limits."""
+    return step.is_of_child and step.state is StepState.RUNNING
 
 
 def may_come_again(task: TaskRow, step: StepRow) -> bool:
-    """Returns True if an attempt of a step may begin or fail after now, so that its limits count."""
+    """Returns True if an attempt of a step may begin or fail after now, so that its limits count. A child has its own."""
+    if step.is_of_child:
+        return False
     is_open = step.state in STEP_OPEN or step.state is StepState.PLANNED
     return is_open and (step.kind is not StepKind.STEP or task.state in TASK_FORWARD)
 
@@ -109,12 +139,24 @@ def explain_missing_result(step: StepRow, task: TaskRow, life: Life) -> str:
         return _explain_unanswerable_wait(step, task)
     if step.state is StepState.COMPLETED:
         return f"task {task.task_id!r}: step {step.label} has a result already; it never changes"
-    is_closed = step.kind is StepKind.STEP and step.state not in STEP_OPEN
+    if is_done_by_child(step):
+        return _explain_running_child(step, task, life)
+    is_closed = step.kind in FORWARD_KINDS and step.state not in STEP_OPEN
     if is_closed and task.undoing and not step.in_doubt:
         return f"task {task.task_id!r}: step {step.label} did not happen, and the undo has begun: there is nothing to answer"
     if is_closed and not task.undoing and step.state is StepState.FAILED and step not in list_steps_to_redo(task, life):
         return f"task {task.task_id!r}: step {step.label} failed and the workflow has gone another way since; it cannot be answered"
     return ""
+
+
+def _explain_running_child(step: StepRow, task: TaskRow, life: Life) -> str:
+    """Return why an operator cannot give what a child that has not ended is to give, with the task to act on."""
+    from .children import describe_child  # only who answers a child pays for loading it
+
+    number = step.step_no if step.undoes is None else step.undoes
+    child = next((describe_child(task, one) for one in life if one.step_no == number), step.label)
+    what = "its undo" if step.kind is StepKind.COMPENSATION else "its result"
+    return f"task {task.task_id!r}: {step.label} is task {child!r}, which has not ended and gives {what} itself: act on task {child!r}"
 
 
 def explain_late_answer(step: StepRow, now: Instant) -> str:
@@ -142,6 +184,8 @@ def explain_unsettled_doubt(step: StepRow, task: TaskRow) -> str:
         return f"task {task.task_id!r}: {step.label} waits for an answer and cannot be in doubt; give the answer with --result"
     if step.state is StepState.COMPLETED:
         return f"task {task.task_id!r}: step {step.label} has a result already; it never changes"
+    if is_done_by_child(step):
+        return f"task {task.task_id!r}: {step.label} is another task and cannot be in doubt: act on that task"
     if is_held_by_program(step):
         return ""  # no process of arriero carries it out, so there is no end to wait for
     if step.state is StepState.RUNNING:

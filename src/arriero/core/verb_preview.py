@@ -15,16 +15,18 @@ from ..model.signals import Inbox
 from ..text.format import format_limit_changes, format_step
 from .verb_guards import count_asked_persons
 
-if TYPE_CHECKING:  # only who pauses workflows pays for loading it
-    from ..model.workflow_pauses import WorkflowPauseRow
+if TYPE_CHECKING:
+    from ..model.workflow_pauses import WorkflowPauseRow  # only who pauses workflows pays for loading it
+    from .parents import ParentStep
 
 
 class _LoadedRows:
     """Rows of one task as they were read: enough to judge a verb without carrying it out."""
 
-    def __init__(self, loaded: Loaded, commits: Sequence[str] = ()) -> None:
+    def __init__(self, loaded: Loaded, commits: Sequence[str] = (), parent: "ParentStep | None" = None) -> None:
         self._loaded = loaded
         self._commits = commits
+        self._parent = parent
 
     @property
     def pauses(self) -> dict[tuple[str, str], "WorkflowPauseRow"]:
@@ -66,6 +68,9 @@ class _LoadedRows:
     def child(self, step_no: int) -> TaskRow | None:
         return None
 
+    def parent(self, step_no: int) -> "ParentStep | None":
+        return self._parent
+
     def process_is_retired(self, process_no: int) -> bool:
         return False
 
@@ -88,9 +93,11 @@ class _LoadedRows:
         return None
 
 
-def find_verb_refusal(command: Operate, loaded: Loaded, now: Instant) -> Refusal | None:
-    """Return the refusal of a verb on the task as it was read; None: it would be carried out."""
-    foreseen = foresee_verb(command, loaded, now)
+def find_verb_refusal(
+    command: Operate, loaded: Loaded, now: Instant, parent: "ParentStep | None" = None
+) -> Refusal | None:
+    """Return the refusal of a verb on the task as it was read; None: it would be carried out. ``parent``: of a child."""
+    foreseen = foresee_verb(command, loaded, now, parent=parent)
     return foreseen if isinstance(foreseen, Refusal) else None
 
 
@@ -104,19 +111,24 @@ def needs_approvals(command: Operate, loaded: Loaded) -> bool:
 
 
 def foresee_verb(
-    command: Operate, loaded: Loaded, now: Instant, commits: Sequence[str] = ()
+    command: Operate,
+    loaded: Loaded,
+    now: Instant,
+    commits: Sequence[str] = (),
+    parent: "ParentStep | None" = None,
 ) -> Refusal | tuple[str, ...]:
     """Judge a verb on the task as it was read.
 
     Args:
         commits: as ``Rows.people_commits`` returns them, for a verb that needs approvals.
+        parent: of a child, as it was read.
     Returns: its refusal, or in words each value that would change, with the old one. A verb that would be kept as an approval is
         refused as ``approval_needed``.
     """
     from .changes import Refused  # only who acts on tasks pays for loading the decisions
     from .verbs import operate
 
-    rows = _LoadedRows(loaded, commits)
+    rows = _LoadedRows(loaded, commits, parent)
     result = operate(command, rows, now)
     if isinstance(result, Refused):
         for kept in result.events:

@@ -34,15 +34,17 @@ from ..model.failures import TaskFailure, read_task_failure
 from ..model.verb_rules import VERB_RULES, explain_left_out
 from .attempts import may_revoke, revoke_attempt
 from .changes import Change, Refused, Rows
+from .children import describe_child
 from .convoys import settle_convoy
 from .limit_changes import adjust, extend
 from .starts import find_request_start
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .supervision import build_pivot_failure, decode_task_policy, find_pivot, is_held_by_program, read_step_policy
 from .tags import change_tags
-from .undo import build_idempotency_key
+from .undo import FORWARD_KINDS, build_idempotency_key
 from .verb_guards import (
     NotCarriedOut,
+    ParentUndone,
     count_asked_persons,
     explain_late_answer,
     explain_missing_result,
@@ -51,6 +53,7 @@ from .verb_guards import (
     list_allowed_verbs,
     list_steps_to_redo,
     may_edit_all,
+    refuse_without_parent,
 )
 from .writer import Writer
 
@@ -97,11 +100,14 @@ def _carry_out(
     try:
         return _Operation(command, task, rows, now, approvers).carry_out()
     except NotCarriedOut as refused:
-        return Refused(_build_refusal("not_allowed", str(refused), task, rows))
+        return Refused(_build_refusal(refused.verdict, str(refused), task, rows))
 
 
 def _build_refusal(verdict: str, detail: str, task: TaskRow, rows: Rows) -> Refusal:
-    return Refusal(verdict, detail, task.state, list_allowed_verbs(task, life_of(task, rows.steps_of(task.task_no))))
+    allowed = list_allowed_verbs(task, life_of(task, rows.steps_of(task.task_no)))
+    if verdict == ParentUndone.verdict:
+        allowed = tuple(verb for verb in allowed if verb is not Verb.RESUBMIT)
+    return Refusal(verdict, detail, task.state, allowed)
 
 
 class _Operation:
@@ -196,6 +202,7 @@ class _Operation:
 
     def _run_anew(self) -> None:
         task, writer = self.before, self.writer
+        refuse_without_parent(task, writer.rows)
         self._reopen(TaskEvent.RESUBMITTED)
         writer.set(
             past_count=task.opened_count,
@@ -313,6 +320,11 @@ class _Operation:
             return None
         step = next((step for step in self.life if step.ordinal == command.step), None)
         may = [*redo, *(s for s in self.life if s.kind is StepKind.STEP and s.state is StepState.WITHDRAWN)]
+        if step is not None and step.is_of_child:
+            child = describe_child(task, step)
+            raise NotCarriedOut(
+                f"task {task.task_id!r}: {step.label} is task {child!r}, which has its own arguments: resubmit task {child!r} with others"
+            )
         if step is None or step not in may:
             names = ", ".join(s.label for s in may) or "none"
             raise NotCarriedOut(
@@ -402,7 +414,7 @@ class _Operation:
 
     def _give_result(self, step: StepRow) -> None:
         task, writer = self.before, self.writer
-        is_closed = step.kind is StepKind.STEP and step.state not in STEP_OPEN
+        is_closed = step.kind in FORWARD_KINDS and step.state not in STEP_OPEN
         if is_closed and not task.undoing and step.state is StepState.FAILED:
             self._branch_at(step.finished_at or writer.now)
         number = task.result_count + 1

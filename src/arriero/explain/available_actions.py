@@ -1,12 +1,13 @@
 """Lists the verbs that a task allows as it stands, and the effect of each."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..core.supervision import find_pivot, is_held_by_program, may_have_happened, read_step_policy
-from ..core.undo import list_stuck_steps, stops_at_doubt
-from ..core.verb_guards import list_possible_verbs, list_steps_to_redo, may_come_again, may_edit_all
+from ..core.undo import FORWARD_KINDS, list_stuck_steps, stops_at_doubt
+from ..core.verb_guards import is_done_by_child, list_possible_verbs, list_steps_to_redo, may_come_again, may_edit_all
 from ..core.verb_preview import find_verb_refusal
 from ..model import (
     TASK_OPEN,
@@ -26,7 +27,11 @@ from ..model.verb_rules import VERB_RULES, VERBS
 from ..text.format import format_count, format_instant_and_age, format_seconds, format_step
 from .convoys import would_lose_its_place
 
+if TYPE_CHECKING:
+    from ..core.parents import ParentStep
+
 ANSWERS_SHOWN_MAX = 5
+NAMES_SHOWN_MAX = 10
 
 
 class AvailableAction(msgspec.Struct, frozen=True):
@@ -44,8 +49,10 @@ class AvailableAction(msgspec.Struct, frozen=True):
     refused: str = ""
 
 
-def list_available_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+def list_available_actions(loaded: Loaded, now: Instant, parent: "ParentStep | None" = None) -> list[AvailableAction]:
     """The verbs that the task allows, and what each would do; also those that only this task refuses, with the reason.
+
+    ``parent``: of a child.
 
     Verbs that change nothing of its work are left out: they would stand beside every task.
     """
@@ -53,20 +60,22 @@ def list_available_actions(loaded: Loaded, now: Instant) -> list[AvailableAction
     for verb in list_possible_verbs(loaded.task):
         if VERBS[verb].is_note:
             continue
-        if verb in _ACTIONS:
+        if verb is Verb.RESUBMIT and parent is not None and (refused := _find_refusal(verb, loaded, now, parent)):
+            found.append(AvailableAction(verb, "runs it again", refused=refused))
+        elif verb in _ACTIONS:
             found += _ACTIONS[verb](loaded, now)
         else:
             found += _single_action(verb, VERB_RULES[verb, loaded.task.state].effect, loaded, now)
     return sorted(found, key=lambda move: bool(move.refused))
 
 
-def _find_refusal(verb: Verb, loaded: Loaded, now: Instant, **what: object) -> str:
+def _find_refusal(verb: Verb, loaded: Loaded, now: Instant, parent: "ParentStep | None" = None, **what: object) -> str:
     """Return why the verb would be refused; empty: it would be carried out."""
     task = loaded.task
     command = Operate(  # nobody's: it is judged and thrown away
         actor="", verb=verb, task_no=task.task_no, incarnation=task.incarnation, by="-", reason="-"
     )
-    refusal = find_verb_refusal(msgspec.structs.replace(command, **what), loaded, now)
+    refusal = find_verb_refusal(msgspec.structs.replace(command, **what), loaded, now, parent)
     return "" if refusal is None else refusal.detail
 
 
@@ -123,13 +132,28 @@ def _list_open_compensations(loaded: Loaded) -> list[str]:
 
 def _describe_undo(loaded: Loaded) -> str:
     """Describe what the undo would do."""
-    steps = [step for step in reversed(loaded.life) if step.kind is StepKind.STEP and step.compensation is not None]
-    names = [step.label for step in steps if step.state is StepState.COMPLETED or may_have_happened(step)]
+    running = [step for step in loaded.life if step.kind is StepKind.CHILD and step.state is StepState.RUNNING]
+    steps = [step for step in reversed(loaded.life) if step.kind in FORWARD_KINDS and step.compensation is not None]
+    done = [step for step in steps if step.state is StepState.COMPLETED or may_have_happened(step)]
+    names = _shorten_names([step.label for step in done if step not in running])
     stuck = list_stuck_steps(loaded.life)
     order = "it undoes nothing and is held" if stops_at_doubt(loaded.task) else "it undoes the rest and is held then"
     stops = f"; {order} if {{}} may have happened, for that has no compensation"
     what = f"undoes what it did: {', '.join(names)}" if names else "ends it; no step that it did has a compensation"
+    if running:
+        children = ", ".join(_shorten_names([step.label for step in running]))
+        what = (
+            f"cancels its children: {children}; then {what}"
+            if names
+            else f"cancels its children: {children}; then it ends"
+        )
     return what + (stops.format(", ".join(step.label for step in stuck)) if stuck else "")
+
+
+def _shorten_names(names: list[str]) -> list[str]:
+    """The first names, and how many more there are."""
+    left = len(names) - NAMES_SHOWN_MAX
+    return names if left <= 0 else [*names[:NAMES_SHOWN_MAX], f"and {left:,} more"]
 
 
 def _list_compensate_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
@@ -185,7 +209,8 @@ def _list_snooze_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
 
 
 def _list_answer_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
-    open_to_answer = [s for s in loaded.life if s.kind is not StepKind.TIMER and _may_be_answered(s)]
+    steps = [step for step in loaded.life if step.kind is not StepKind.TIMER and not is_done_by_child(step)]
+    open_to_answer = [step for step in steps if _may_be_answered(step)]
     found: list[AvailableAction] = []
     for step in open_to_answer[:ANSWERS_SHOWN_MAX]:
         found += _list_answers(step, loaded, now)

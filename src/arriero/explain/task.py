@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from ..core.children import describe_child
 from ..core.supervision import find_pivot, may_have_happened
 from ..core.undo import list_open_compensations, list_stuck_steps, may_undo_go_on
 from ..core.verb_guards import list_steps_to_redo
@@ -28,6 +29,8 @@ from ..store.readable import Fault, legible_task
 from ..text.escaping import shell_argument
 from ..text.format import format_count, format_instant, format_step, format_step_failure, is_expected
 from .available_actions import AvailableAction, list_available_actions
+from .child_reasons import describe_parent, list_child_reasons
+from .children import Relatives, format_explain
 from .convoys import TasksAhead, format_convoy_command, would_lose_its_place
 from .liveness import (
     LiveProcesses,
@@ -66,9 +69,9 @@ class EndedTask(TaskSituation):
             case TaskState.HELD:
                 return [*self._describe_held(), *self._describe_stopped_convoy(), *self._describe_pivot()]
             case TaskState.PROCESSED:
-                return [*self._describe_processed(), *self._describe_pivot()]
+                return [*self._describe_processed(), *self._describe_pivot(), *describe_parent(self.task, self.family)]
             case _:
-                return self._describe_compensated()
+                return [*self._describe_compensated(), *describe_parent(self.task, self.family)]
 
     def _describe_stopped_convoy(self) -> list[Reason]:
         """Describe the effect of an error on the convoy of the task."""
@@ -114,15 +117,18 @@ class EndedTask(TaskSituation):
         assert failure is not None
         code = f" [{failure.code}]" if failure.code else ""
         says = f"held{self._format_end()}, it waits for an operator: {failure.reason}{code}"
-        found = [Reason("held", says, failure.step, since=self.task.ended_at)]
+        found = [Reason("held", says, failure.step, since=self.task.ended_at), *describe_parent(self.task, self.family)]
         line = locate_failure(failure.trace, failure.step)
         if not is_expected(failure.trace):
             found, line = [*found, *line], []
         if (hint := _HINTS.get(failure.code) or _HINTS.get(failure.kind)) is not None:
             found.append(Reason("cause", hint, failure.step))
         found += self._list_undo_obstacles() if self.task.undoing else self._list_failed_steps()
-        running = [step for step in self.life if step.state is StepState.RUNNING]
-        found += map(self._describe_attempt, running[:STEPS_TOLD_MAX])
+        running = [step for step in self.life if step.state is StepState.RUNNING and not step.is_of_child]
+        found += [
+            *map(self._describe_attempt, running[:STEPS_TOLD_MAX]),
+            *list_child_reasons(self.loaded, self.family, self._at),
+        ]
         return [*found, *line, *self._describe_alert()]
 
     def _list_failed_steps(self) -> list[Reason]:
@@ -134,6 +140,8 @@ class EndedTask(TaskSituation):
         ]
 
     def _describe_failed_step(self, step: StepRow) -> Reason:
+        if step.is_of_child:
+            return self._describe_failed_child(step)
         doubt = "it is in doubt: it may have happened" if step.in_doubt else "it definitely did not happen"
         edited = (
             "its arguments may not be edited until you answer it" if step.in_doubt else "its arguments may be edited"
@@ -144,6 +152,14 @@ class EndedTask(TaskSituation):
         return Reason(
             "failed_step", says + format_key_to_ask(step), step.label, step.finished_at, None, step.idempotency_key
         )
+
+    def _describe_failed_child(self, step: StepRow) -> Reason:
+        task_id = describe_child(self.task, step)
+        says = (
+            f"{format_step(step)} failed ({format_step_failure(step)}): it is task {task_id}, which was undone or never began;"
+            f" resubmit asks for it again; {format_explain(task_id)}"
+        )
+        return Reason("failed_child", says, step.label, step.finished_at)
 
     @staticmethod
     def _describe_doubt(step: StepRow) -> Reason:
@@ -234,6 +250,7 @@ def explain(
     breakers: Sequence[BreakerRow] = (),
     limits: Sequence[LimitsInUse] = (),
     pauses: Sequence[WorkflowPauseRow] = (),
+    family: Relatives | None = None,
 ) -> Explanation:
     """Explain a task as it was read.
 
@@ -247,6 +264,7 @@ def explain(
         breakers: of all Agents.
         limits: of all Agents, with what is in use.
         pauses: of all workflows.
+        family: its parent and its children, if it has any.
     Returns: of a task with a row that this release cannot read only that, each column by name, and no verb.
     """
     past = TaskPast(history)
@@ -258,7 +276,7 @@ def explain(
     return Explanation(
         (
             *situation(
-                loaded, now, LiveProcesses(processes, now), past, alert, ahead, breakers, limits, pauses
+                loaded, now, LiveProcesses(processes, now), past, alert, ahead, breakers, limits, pauses, family
             ).list_reasons(),
             *(
                 Reason(
@@ -271,7 +289,7 @@ def explain(
             *([Reason("schedule", run)] if run else []),
         ),
         tuple(past.acts),
-        tuple(list_available_actions(loaded, now)),
+        tuple(list_available_actions(loaded, now, None if family is None else family.parent)),
     )
 
 

@@ -1,6 +1,7 @@
 """A task with what is read beside it, and the reasons that tasks running and ended tasks share."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +15,9 @@ from .agents import describe_held_tries
 from .convoys import TasksAhead
 from .liveness import LiveProcesses, format_process
 from .past import TaskPast
+
+if TYPE_CHECKING:
+    from .children import Relatives
 
 STEPS_TOLD_MAX = 10  # a task may have thousands open; the first ones say how it stands
 SOON_SECONDS = 5.0  # what is due is taken well within it when nothing is wrong
@@ -51,7 +55,10 @@ class TaskSituation:
         breakers: Sequence[BreakerRow] = (),
         limits: Sequence[LimitsInUse] = (),
         pauses: Sequence[WorkflowPauseRow] = (),
+        family: "Relatives | None" = None,
     ) -> None:
+        self.loaded = loaded
+        self.family = family
         self.task = loaded.task
         self.convoy = loaded.convoy
         self.ahead = ahead

@@ -39,6 +39,7 @@ from .agents import (
     describe_wait_for_limit,
     describe_ways,
 )
+from .child_reasons import describe_parent, list_child_reasons
 from .convoys import describe_turn_wait, format_place
 from .liveness import (
     describe_process,
@@ -77,6 +78,7 @@ class TaskUnderWay(TaskSituation):
             *self._describe_undo(),
             *self._describe_passed_limit(),
             *stopped,
+            *list_child_reasons(self.loaded, self.family, self._at),
             *self._describe_open_steps(),
         ]
         found += [reason for reason in holder if reason.kind == "driven"]
@@ -89,7 +91,7 @@ class TaskUnderWay(TaskSituation):
             *self._describe_coming_limit(),
             *self._describe_pivot(),
         ]
-        return [*told, *self._describe_own_turn(), *self._describe_inbox()]
+        return [*told, *describe_parent(self.task, self.family), *self._describe_own_turn(), *self._describe_inbox()]
 
     def _describe_wait_for_turn(self) -> list[Reason]:
         """Describe the wait for the turn in its convoy; nothing once its turn has come."""
@@ -282,7 +284,7 @@ class TaskUnderWay(TaskSituation):
         return f"alive are: {'; '.join(map(describe_process, alive[:STEPS_TOLD_MAX]))}{more}"
 
     def _describe_open_steps(self) -> list[Reason]:
-        open_steps = [step for step in self.life if step.state in STEP_OPEN]
+        open_steps = [step for step in self.life if step.state in STEP_OPEN and not step.is_of_child]
         found = [reason for step in open_steps[:STEPS_TOLD_MAX] for reason in self._describe_open_step_with_line(step)]
         if len(open_steps) > STEPS_TOLD_MAX:
             found.append(

@@ -13,7 +13,8 @@ TOO_MANY_OPEN_TASKS = "too_many_open_tasks"  # the verdict on a submission beyon
 class Refusal(msgspec.Struct, frozen=True, gc=False):
     """The guard did not hold: someone else came first. ``verdict`` says what became of a report.
 
-    Of a verb: ``not_allowed``, ``came_first`` or ``approval_needed``, with the task's ``state`` and the verbs ``allowed`` there.
+    Of a verb: ``not_allowed``, ``came_first``, ``approval_needed`` or ``parent_undone``, with the task's ``state`` and the verbs
+    ``allowed`` there.
     """
 
     verdict: str

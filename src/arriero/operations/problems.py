@@ -296,4 +296,6 @@ def list_members(error: ArrieroError) -> dict[str, Any]:
         return {"because": error.because}
     if isinstance(error, SignalRefused):
         return {"state": error.state, "because": error.because}
-    return {"state": error.state, "allowed": list(error.allowed)} if isinstance(error, VerbRefused) else {}
+    if isinstance(error, VerbRefused):
+        return {"state": error.state, "allowed": list(error.allowed), "because": error.because}
+    return {}

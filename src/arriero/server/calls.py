@@ -21,6 +21,7 @@ from ..client.task_explanation import ExplanationAnswer, ShownPublished, ShownRe
 from ..client.task_shapes import EndAnswer, Payloads, ShownStep, StandingTask, TaskAnswer
 from ..core.deduplication import hide_task_of_sequence
 from ..core.ledger_batches import LedgerBatch, LedgerWritten
+from ..core.parents import ParentStep
 from ..model import Loaded, StatusRow, TaskRow
 from ..model.failures import StepFailure
 from ..model.schedules import ScheduleRow
@@ -62,6 +63,14 @@ class ReachedStore:
 
     async def list_tasks(self, which: TaskFilter = ANY_TASK, **options: Any) -> list[TaskRow]:
         return await self._store.list_tasks(narrow_filter(which, self._reach), **options)
+
+    async def list_children(self, step_nos: Sequence[int]) -> dict[int, TaskRow]:
+        found = await self._store.list_children(step_nos)
+        return {number: task for number, task in found.items() if self._reach.includes(task.app, task.workflow)}
+
+    async def load_parents(self, step_nos: Sequence[int]) -> dict[int, ParentStep]:
+        found = await self._store.load_parents(step_nos)
+        return {number: parent for number, parent in found.items() if self._reach.includes(parent.app, parent.workflow)}
 
     async def find_convoy(self, key: str, limit: int) -> ConvoyLoaded | None:
         """A convoy may have tasks of anybody, so none is there."""

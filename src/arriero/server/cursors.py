@@ -70,7 +70,7 @@ def _cut_range(within: TaskRange, last: int, newest_first: bool) -> TaskRange:
 
 async def _bound_range(store: StateStore, which: TaskFilter, within: TaskRange, newest_first: bool) -> TaskRange | None:
     """Bound what a page looks through; None: there is nothing."""
-    if which in (TaskFilter(state=which.state), TaskFilter(ledger=which.ledger)):
+    if which.parent is not None or which in (TaskFilter(state=which.state), TaskFilter(ledger=which.ledger)):
         return within  # an index finds them, and nothing else is read
     among = TaskFilter(ledger=which.ledger)
     newest = await store.list_tasks(among, newest_first=True, limit=1, before=within.before)

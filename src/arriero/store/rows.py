@@ -13,6 +13,7 @@ from ..core.agent_metrics import decode_counts
 from ..core.breaker import decode_breaker_policy
 from ..core.lease import TERM_UNKNOWN
 from ..core.limits import decode_begun
+from ..core.parents import ParentStep
 from ..core.schedule_instants import decode_usable
 from ..core.stand_ins import FENCE_UNKNOWN, HOLDER_UNKNOWN
 from ..inspection.facts import CountsRow
@@ -238,6 +239,13 @@ def late_answer_of(row: Row) -> LateAnswerRow:
 def history_of(row: Row) -> HistoryRow:
     """A row of the history."""
     return HistoryRow(row[0], row[1], row[2], row[3], row[4], row[5], msgspec.Raw(row[6].encode()), row[7])
+
+
+def parent_step_of(row: Row) -> ParentStep:
+    """The parent of a child, from the columns of ``select_parents``."""
+    step_no, task_id, app, workflow, state, undoing, past_count, *of_step = row
+    known: Any = TASK_STATES.get(state, state)
+    return ParentStep(step_no, task_id, app, workflow, known, bool(undoing), past_count, *of_step)
 
 
 def lease_as_is(row: Row) -> LeaseRow:

@@ -19,10 +19,12 @@ DESCENDING = "ORDER BY task_no DESC\n"
 OF_LEDGER = "ORDER BY from_ledger, task_no\n"
 OF_LEDGER_DESCENDING = "ORDER BY from_ledger DESC, task_no DESC\n"
 OF_TAG = "ORDER BY tagged.tagged_no\n"
+OF_PARENT = "ORDER BY task_no + 0\n"
 ORDERS = (
     (ASCENDING, DESCENDING),
     (OF_LEDGER, OF_LEDGER_DESCENDING),
     (OF_TAG, "ORDER BY tagged.tagged_no DESC\n"),
+    (OF_PARENT, "ORDER BY task_no + 0 DESC\n"),
 )
 
 
@@ -38,6 +40,12 @@ def narrow_to_ledger(filtered: str, condition: str) -> str:
     """The statement for the tasks of one ledger, in an order that only the index of ledgers has: no other task is read."""
     assert filtered.count(BEGIN) == filtered.count(ASCENDING) == 1
     return filtered.replace(BEGIN, f" WHERE {condition}\n   AND task_no > ").replace(ASCENDING, OF_LEDGER)
+
+
+def narrow_to_parent(filtered: str, condition: str) -> str:
+    """The statement for the children of one task. Their index is by step, so they are sorted: no index of all tasks is read."""
+    assert filtered.count(BEGIN) == filtered.count(ASCENDING) == 1
+    return filtered.replace(BEGIN, f" WHERE {condition}\n   AND task_no > ").replace(ASCENDING, OF_PARENT)
 
 
 def narrow_to_tag(filtered: str, condition: str) -> str:
@@ -85,6 +93,9 @@ class TaskCriteria(msgspec.Struct, frozen=True, kw_only=True):
     snoozed: Annotated[bool | None, msgspec.Meta(description="Only tasks that are, or are not, snoozed.")] = None
     ledger: Annotated[
         Text, msgspec.Meta(description="Only tasks that came with this ledger.", extra={"metavar": "ID"})
+    ] = None
+    parent: Annotated[
+        Text, msgspec.Meta(description="Only tasks that this task's code has started.", extra={"metavar": "ID"})
     ] = None
     tags: Annotated[
         dict[str, Any] | None,

@@ -9,6 +9,7 @@ import msgspec
 from fastapi import Depends, Query
 from starlette.responses import Response
 
+from ...client.children import ChildView, iterate_children
 from ...client.payload_record import read_record
 from ...client.task_explanation import ActionAnswer, ExplanationAnswer, build_explanation, load_explanation
 from ...client.task_shapes import (
@@ -21,7 +22,7 @@ from ...client.task_shapes import (
     build_shown_task,
 )
 from ...client.task_verbs import load_task
-from ...client.task_view import load_tasks_ahead, read_holders, read_published, read_times
+from ...client.task_view import load_tasks_ahead, read_family, read_holders, read_published, read_times
 from ...client.tasks import TaskSelector
 from ...events import decode_event_fields
 from ...explain.available_actions import AvailableAction
@@ -150,6 +151,7 @@ async def load_shown(call: HttpCall, task_id: str) -> tuple[TaskAnswer, str]:
         store.now(),
         await read_record(loaded, store),
         published,
+        await read_family(loaded, store),
     )
     answer = build_shown_task(loaded, context, await load_tasks_ahead(loaded, store), payloads=call.payloads)
     number = sum(row.number for row in published.values())
@@ -159,6 +161,52 @@ async def load_shown(call: HttpCall, task_id: str) -> tuple[TaskAnswer, str]:
 async def find_task(call: HttpCall, task_id: str) -> Loaded:
     """Load a task by its id. Raises UnknownTask, also of one that the caller may not see."""
     return await load_task(call.session, check_id(task_id, "task_id"))
+
+
+class ChildrenAnswer(msgspec.Struct, frozen=True):
+    """A page of the tasks that a task's code has started. ``next``: the cursor of the next page; None: this was the last one."""
+
+    children: tuple[ChildView, ...]
+    next: str | None
+
+
+@tasks.operation(
+    "GET",
+    "/v1/tasks/{task_id}/children",
+    Needs(Scope.READ),
+    is_narrowed=True,
+    summary="The tasks that a task's code has started, in the order of its steps.",
+    problems=(TASK_UNKNOWN, CURSOR_INVALID),
+    answer_example={
+        "children": [
+            {
+                "ordinal": 1,
+                "step": "book_hotel",
+                "id": "trip-7/book_hotel.1",
+                "workflow": "book_hotel",
+                "state": "processed",
+                "past": False,
+                "detached": False,
+                "reason": "",
+                "submitted_at": "2026-11-20T14:15:17.5Z",
+                "ended_at": "2026-11-20T14:15:18Z",
+            }
+        ],
+        "next": None,
+    },
+)
+async def list_children(call: Call, task_id: TaskId, limit: Limit = LIMIT, cursor: Cursor = None) -> ChildrenAnswer:
+    loaded = await find_task(call, task_id)
+    store = call.session.store
+    listing = ["children", loaded.task.task_no]
+    cursors = await open_cursors(store)
+    found: list[ChildView] = []
+    async with aclosing(iterate_children(loaded, store, cursors.read_number(cursor, listing))) as children:
+        async for child in children:
+            if len(found) == limit:
+                return ChildrenAnswer(tuple(found), cursors.write(listing, found[-1].ordinal))
+            found.append(child)
+    return ChildrenAnswer(tuple(found), None)
 
 
 @tasks.operation(

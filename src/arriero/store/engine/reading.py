@@ -9,6 +9,7 @@ import msgspec
 
 from ...core.lease import PROBATION_FROM
 from ...core.ledger_batches import ASIDE_MAX, LedgerTasks
+from ...core.parents import ParentStep
 from ...core.undo import list_open_compensations
 from ...errors import UnreadableRow
 from ...inspection.attempts import (
@@ -258,7 +259,23 @@ class SurveyOperations(Transactions):
 
     async def load_children(self, step_nos: Sequence[int]) -> dict[int, TaskRow]:
         """Tasks that are steps of others, by the numbers of those steps. One that is not there was not submitted, or was purged."""
-        return await self._reporting(self._read(lambda rows: rows.select_children(step_nos)))
+
+        def read(rows: StoreRows) -> dict[int, TaskRow]:
+            return {number: refuse_unreadable(task) for number, task in rows.select_children(step_nos).items()}
+
+        return await self._reporting(self._read(read))
+
+    async def list_children(self, step_nos: Sequence[int]) -> dict[int, TaskRow]:
+        """Tasks that are steps of others, as they stand, by the numbers of those steps."""
+        return await self._read(lambda rows: rows.select_children(step_nos), Lane.SURVEYS)
+
+    async def find_parent(self, step_no: int) -> ParentStep | None:
+        """The step that a child is, with its task, to judge a verb on the child. None: the task was purged."""
+        return (await self._read(lambda rows: rows.select_parents((step_no,)))).get(step_no)
+
+    async def load_parents(self, step_nos: Sequence[int]) -> dict[int, ParentStep]:
+        """Steps that are tasks, by number, with the task that each belongs to. One whose task was purged is left out."""
+        return await self._read(lambda rows: rows.select_parents(step_nos), Lane.SURVEYS)
 
     async def find_unnoticed_children(self, since: Instant, until: Instant, limit: int) -> list[tuple[int, Instant]]:
         """Children that have ended between two instants, the earliest first, whose parents wait and may not know of it.

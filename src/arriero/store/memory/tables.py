@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ...core.alert_rows import BREAKER_CAUSE, QUESTION_CAUSE
 from ...core.breaker import is_remembered
 from ...core.convoys import Gone, NextUnreadable
+from ...core.parents import ParentStep, build_parent_step
 from ...errors import UnreadableRow
 from ...inspection.facts import CountsRow
 from ...model import (
@@ -164,11 +165,25 @@ class MemoryChildren(MemorySignals):
     """Tasks that are steps of others."""
 
     def child(self, step_no: int) -> TaskRow | None:
-        return self.select_children((step_no,)).get(step_no)
+        task = self.select_children((step_no,)).get(step_no)
+        return None if task is None else refuse_unreadable(task)
 
     def select_children(self, step_nos: Sequence[int]) -> dict[int, TaskRow]:
         asked = set(step_nos)
-        return {task.parent_step: refuse_unreadable(task) for task in self.tasks.values() if task.parent_step in asked}
+        return {task.parent_step: task for task in self.tasks.values() if task.parent_step in asked}
+
+    def select_parents(self, step_nos: Sequence[int]) -> dict[int, ParentStep]:
+        steps = ((number, self.steps[number >> STEP_BITS].get(number)) for number in step_nos)
+        found = ((number, self.tasks.get(number >> STEP_BITS), step) for number, step in steps if step is not None)
+        return {number: build_parent_step(task, step) for number, task, step in found if task is not None}
+
+    def parent(self, step_no: int) -> ParentStep | None:
+        return self.select_parents((step_no,)).get(step_no)
+
+    def is_child_of(self, task: TaskRow, parent_id: str) -> bool:
+        """Returns True if a task is a child of another one."""
+        parent = None if task.parent_step is None else self.tasks.get(task.parent_step >> STEP_BITS)
+        return parent is not None and parent.task_id == parent_id
 
     async def find_unnoticed_children(self, since: Instant, until: Instant, limit: int) -> list[tuple[int, Instant]]:
         ended = (task for task in self.tasks.values() if task.parent_step is not None and task.ended_at is not None)

@@ -241,6 +241,8 @@ OF_LEDGER = """from_ledger >= %(from_ledger)s
    AND (from_ledger, task_no) < (%(from_ledger)s, coalesce(%(before)s::bigint, 9223372036854775807))"""
 
 
+OF_PARENT = """parent_step > (SELECT task_no << 20 FROM {schema}.task WHERE task_id = %(parent)s)
+   AND parent_step < (SELECT (task_no + 1) << 20 FROM {schema}.task WHERE task_id = %(parent)s)"""
 OF_TAG = """tagged.name = %(tag_name)s AND tagged.value = %(tag_value)s AND tagged.tagged_no > %(after)s
    AND tagged.tagged_no < coalesce(%(before)s::bigint, 9223372036854775807)"""
 
@@ -279,6 +281,8 @@ def count_filtered(rows: PostgresRows, which: TaskFilter, after: int, before: in
 def _build_statement(rows: PostgresRows, which: TaskFilter) -> tuple[int | None, str]:
     """Build the statement for a filter. Returns it behind the number of the ledger, if the filter names one that exists."""
     filtered = rows.transaction.statement("select_filtered")
+    if which.ledger is None and which.parent is not None:
+        return None, task_filter.narrow_to_parent(filtered, OF_PARENT)
     if which.ledger is None:
         return None, task_filter.narrow_to_tag(filtered, OF_TAG) if which.tags else filtered
     ledger = rows.select_ledger(which.ledger)

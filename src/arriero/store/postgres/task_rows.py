@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ...core.parents import ParentStep
 from ...errors import UnreadableRow
 from ...model import (
     STEP_BITS,
@@ -28,7 +29,7 @@ from ...model.workflow_pauses import NO_PAUSES, Pauses
 from .. import columns
 from ..quarantine import R
 from ..readable import refuse_unreadable, without_body
-from ..rows import Row, as_stored
+from ..rows import Row, as_stored, parent_step_of
 from ..sql.agent_rows import BreakerTable, LimitTable
 from ..sql.progress_rows import ProgressTable, keep_visible
 from ..sql.signal_rows import SignalTable
@@ -111,6 +112,14 @@ class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable, 
         self.ask("lock_child_step", {"step_no": step_no})
         row = self.ask("select_children", {"step_nos": [step_no]}).fetchone()
         return None if row is None else refuse_unreadable(task_as_is(row))
+
+    def parent(self, step_no: int) -> ParentStep | None:
+        row = self.ask("select_parents", {"step_nos": [step_no]}).fetchone()
+        found = None if row is None else parent_step_of(row)
+        task = self._tasks.get(step_no >> STEP_BITS)  # it may have changed in this transaction, and not be written yet
+        if found is None or task is None:
+            return found
+        return replace(found, state=task.state, undoing=task.undoing, past_count=task.past_count)
 
     def ask_plain(self, sql: str, parameters: Mapping[str, Any]) -> PendingAnswer:
         return self.transaction.plain(sql, parameters)

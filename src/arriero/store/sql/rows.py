@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ...core.parents import ParentStep
 from ...model import (
     AlertRow,
     Instant,
@@ -26,8 +27,8 @@ from ...model.leases import LeaseRow
 from ...model.processes import ProcessRow
 from ..contract import Due, PastDeadline, Renewals
 from ..quarantine import Quarantine, S
-from ..readable import KEYS, TABLES, refuse_unreadable
-from ..rows import Row, lease_as_is, ledger_of, shared_as_is, status_of
+from ..readable import KEYS, TABLES
+from ..rows import Row, lease_as_is, ledger_of, parent_step_of, shared_as_is, status_of
 from .table import Table
 
 _OF_LEASES = ("name", "term", "holder", "until", "owner", "duration", "since", "broken_by", "broken_reason")
@@ -139,11 +140,14 @@ class ReadingRows(SqlRows):
         )
 
     def select_children(self, step_nos: Sequence[int]) -> dict[int, TaskRow]:
-        """Tasks that are steps of others, by the numbers of those steps. Raises UnreadableRow."""
+        """Tasks that are steps of others, as they stand, by the numbers of those steps."""
         found = self.ask("select_children", {"step_nos": list(step_nos)}).fetchall()
-        return {
-            step_no: refuse_unreadable(task) for task in map(self.task_as_is, found) if (step_no := task.parent_step)
-        }
+        return {step_no: task for task in map(self.task_as_is, found) if (step_no := task.parent_step)}
+
+    def select_parents(self, step_nos: Sequence[int]) -> dict[int, ParentStep]:
+        """Steps that are tasks, by number, as far as they and the tasks that they belong to are there."""
+        found = self.ask("select_parents", {"step_nos": list(step_nos)}).fetchall()
+        return {row[0]: parent_step_of(row) for row in found}
 
     def select_ended(self, task_nos: Sequence[int]) -> list[TaskRow]:
         """The ended ones of the given tasks, ordered by their numbers."""

@@ -62,6 +62,8 @@ CHECKPOINT_ROWS = (
 
 HISTORY_PAGE = 500
 OF_LEDGER = "from_ledger = (SELECT ledger_no FROM arriero_ledger WHERE ledger_id = :ledger)"
+OF_PARENT = """parent_step > (SELECT task_no << 20 FROM arriero_task WHERE task_id = :parent)
+   AND parent_step < (SELECT (task_no + 1) << 20 FROM arriero_task WHERE task_id = :parent)"""
 OF_TAG = """tagged.name = :tag_name AND tagged.value = :tag_value AND tagged.tagged_no > :after
    AND tagged.tagged_no < coalesce(:before, 9223372036854775807)"""
 
@@ -114,6 +116,8 @@ class SqliteReading(StateStore):
 def _build_statement(which: TaskFilter) -> str:
     if which.ledger is None:
         filtered = query("select_filtered")
+        if which.parent is not None:
+            return task_filter.narrow_to_parent(filtered, OF_PARENT)
         return task_filter.narrow_to_tag(filtered, OF_TAG) if which.tags else filtered
     return task_filter.narrow_to_ledger(query("select_filtered"), OF_LEDGER)
 

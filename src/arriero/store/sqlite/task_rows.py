@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from ...core.parents import ParentStep, build_parent_step
 from ...errors import UnreadableRow
 from ...model import (
     STEP_BITS,
@@ -342,6 +343,10 @@ class SqliteTaskRows(SqliteWrittenRows):
     def child(self, step_no: int) -> TaskRow | None:
         row = self.ask("select_children", {"step_nos": [step_no]}).fetchone()
         return None if row is None else self._keep(task_of(row))
+
+    def parent(self, step_no: int) -> ParentStep | None:
+        task, step = self.task(step_no >> STEP_BITS), self.step(step_no)
+        return None if task is None or step is None else build_parent_step(task, step)
 
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         return tuple(map(step_of, self._run("select_steps", step_range(task_no))))

@@ -1,6 +1,13 @@
 -- select_children: tasks that are steps of others, by the numbers of those steps.
 SELECT {task} FROM {schema}.task WHERE parent_step = ANY(%(step_nos)s::bigint[])
 
+-- select_parents: steps that are tasks, with the task that each belongs to.
+-- Rows: step_no; task_id, app, workflow, state, undoing, past_count of the task; name, key, policy of the step.
+SELECT step.step_no, task.task_id, task.app, task.workflow, task.state, task.undoing, task.past_count, step.name, step.key, step.policy
+  FROM {schema}.step AS step
+  JOIN {schema}.task AS task ON task.task_no = step.step_no >> 20
+ WHERE step.step_no = ANY(%(step_nos)s::bigint[])
+
 -- lock_child_steps: steps that are to be tasks, kept as they are until the transaction ends.
 SELECT {step} FROM {schema}.step WHERE step_no = ANY(%(step_nos)s::bigint[]) ORDER BY step_no FOR SHARE
 

@@ -22,3 +22,12 @@ SELECT child.parent_step, child.ended_at
    AND (step.state = 'running' OR parent.state = 'compensating')
  ORDER BY child.ended_at, child.task_no
  LIMIT :limit
+
+-- select_parents: steps that are tasks, with the task that each belongs to.
+-- Params: step_nos (JSON array). Rows: step_no; task_id, app, workflow, state, undoing, past_count of the task; name, key, policy
+-- of the step.
+SELECT step.step_no, task.task_id, task.app, task.workflow, task.state, task.undoing, task.past_count,
+       step.name, step.key, step.policy
+  FROM arriero_step AS step
+  JOIN arriero_task AS task ON task.task_no = step.step_no >> 20
+ WHERE step.step_no IN (SELECT value FROM json_each(:step_nos))
