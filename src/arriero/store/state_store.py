@@ -15,6 +15,7 @@ from ..model.commands import AnyCommand, Submit
 from ..model.schedules import ScheduleApplied, ScheduleCommand
 from .contract import Purge, Purged
 from .engine.agents import AgentMetricsOperations, BreakerOperations, RemoteAgentOperations
+from .engine.children import ChildOperations
 from .engine.ledgers import LedgerOperations
 from .engine.limits import LimitOperations
 from .engine.processes import LeaseOperations, ObsoleteRowsOperations, ProcessOperations
@@ -31,6 +32,7 @@ class StateStore(
     ProcessOperations,
     ReadingOperations,
     SurveyOperations,
+    ChildOperations,
     UpkeepOperations,
     LedgerOperations,
     BreakerOperations,

@@ -9,7 +9,6 @@ import msgspec
 
 from ...core.lease import PROBATION_FROM
 from ...core.ledger_batches import ASIDE_MAX, LedgerTasks
-from ...core.parents import ParentStep
 from ...core.undo import list_open_compensations
 from ...errors import UnreadableRow
 from ...inspection.attempts import (
@@ -36,7 +35,6 @@ from ...model import (
     StepKind,
     StepState,
     TailRow,
-    TaskRow,
     TaskState,
     later,
 )
@@ -256,34 +254,6 @@ class SurveyOperations(Transactions):
         drives it, and its row may have been mended. It comes again until ``load_tasks`` has read it.
         """
         return await self._read(lambda rows: rows.select_news(process_no))
-
-    async def load_children(self, step_nos: Sequence[int]) -> dict[int, TaskRow]:
-        """Tasks that are steps of others, by the numbers of those steps. One that is not there was not submitted, or was purged."""
-
-        def read(rows: StoreRows) -> dict[int, TaskRow]:
-            return {number: refuse_unreadable(task) for number, task in rows.select_children(step_nos).items()}
-
-        return await self._reporting(self._read(read))
-
-    async def list_children(self, step_nos: Sequence[int]) -> dict[int, TaskRow]:
-        """Tasks that are steps of others, as they stand, by the numbers of those steps."""
-        return await self._read(lambda rows: rows.select_children(step_nos), Lane.SURVEYS)
-
-    async def find_parent(self, step_no: int) -> ParentStep | None:
-        """The step that a child is, with its task, to judge a verb on the child. None: the task was purged."""
-        return (await self._read(lambda rows: rows.select_parents((step_no,)))).get(step_no)
-
-    async def load_parents(self, step_nos: Sequence[int]) -> dict[int, ParentStep]:
-        """Steps that are tasks, by number, with the task that each belongs to. One whose task was purged is left out."""
-        return await self._read(lambda rows: rows.select_parents(step_nos), Lane.SURVEYS)
-
-    async def find_unnoticed_children(self, since: Instant, until: Instant, limit: int) -> list[tuple[int, Instant]]:
-        """Children that have ended between two instants, the earliest first, whose parents wait and may not know of it.
-
-        Returns: the number of the step that each is, and when it ended.
-        """
-        asked = {"since": since, "until": until, "limit": limit}
-        return await self._select(lambda row: (row[0], row[1]), "select_unnoticed_children", asked)
 
     async def retrying_steps(self, task_nos: Sequence[int]) -> list[Retrying]:
         """Find the step with the most failures of each task that has steps which are retried, by task_no."""

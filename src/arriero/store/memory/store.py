@@ -181,7 +181,7 @@ class MemoryReading(MemoryUpkeep):
             and which.app in (None, task.app)
             and Reach(which.apps, which.workflows).includes(task.app, task.workflow)
             and (which.ledger is None or self._is_of_ledger(task, which.ledger))
-            and (which.parent is None or self._is_child_of(task, which.parent))
+            and (which.parent is None or self.is_child_of(task, which.parent))
             and (which.submitted_before is None or task.submitted_at <= which.submitted_before)
             and (which.submitted_since is None or task.submitted_at >= which.submitted_since)
             and which.code in (None, code)
@@ -196,10 +196,6 @@ class MemoryReading(MemoryUpkeep):
     def _is_of_ledger(self, task: TaskRow, ledger_id: str) -> bool:
         ledger = None if task.from_ledger is None else self.ledgers.get(task.from_ledger)
         return ledger is not None and ledger.ledger_id == ledger_id
-
-    def _is_child_of(self, task: TaskRow, parent_id: str) -> bool:
-        parent = None if task.parent_step is None else self.tasks.get(task.parent_step >> STEP_BITS)
-        return parent is not None and parent.task_id == parent_id
 
     def _list_unfinished(self, task: TaskRow) -> list[StepRow]:
         return [s for s in self.steps_of(task.task_no) if s.state is not StepState.COMPLETED]
