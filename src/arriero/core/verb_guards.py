@@ -57,6 +57,18 @@ def is_done_by_child(step: StepRow) -> bool:
     return step.is_of_child and step.state is StepState.RUNNING
 
 
+def refuse_edit_of_child(task: TaskRow, step: StepRow | None) -> None:
+    """Refuse to edit the arguments of a child in its parent: it has its own. Raises NotCarriedOut."""
+    if step is None or not step.is_of_child:
+        return
+    from .children import describe_child  # only who edits a child pays for loading it
+
+    child = describe_child(task, step)
+    raise NotCarriedOut(
+        f"task {task.task_id!r}: {step.label} is task {child!r}, which has its own arguments: resubmit task {child!r} with others"
+    )
+
+
 def may_come_again(task: TaskRow, step: StepRow) -> bool:
     """Returns True if an attempt of a step may begin or fail after now, so that its limits count. A child has its own."""
     if step.is_of_child:

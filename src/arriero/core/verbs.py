@@ -34,7 +34,6 @@ from ..model.failures import TaskFailure, read_task_failure
 from ..model.verb_rules import VERB_RULES, explain_left_out
 from .attempts import may_revoke, revoke_attempt
 from .changes import Change, Refused, Rows
-from .children import describe_child
 from .convoys import settle_convoy
 from .limit_changes import adjust, extend
 from .starts import find_request_start
@@ -53,6 +52,7 @@ from .verb_guards import (
     list_allowed_verbs,
     list_steps_to_redo,
     may_edit_all,
+    refuse_edit_of_child,
     refuse_without_parent,
 )
 from .writer import Writer
@@ -320,11 +320,7 @@ class _Operation:
             return None
         step = next((step for step in self.life if step.ordinal == command.step), None)
         may = [*redo, *(s for s in self.life if s.kind is StepKind.STEP and s.state is StepState.WITHDRAWN)]
-        if step is not None and step.is_of_child:
-            child = describe_child(task, step)
-            raise NotCarriedOut(
-                f"task {task.task_id!r}: {step.label} is task {child!r}, which has its own arguments: resubmit task {child!r} with others"
-            )
+        refuse_edit_of_child(task, step)
         if step is None or step not in may:
             names = ", ".join(s.label for s in may) or "none"
             raise NotCarriedOut(
