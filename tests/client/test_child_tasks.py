@@ -6,7 +6,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 import arriero
-from arriero import Agent, App, InvalidInput, Permanent, StepFailed, TaskCompensated, TaskHeld, testing, workflow
+from arriero import (
+    Agent,
+    App,
+    InvalidInput,
+    Permanent,
+    StepFailed,
+    Supervision,
+    TaskCompensated,
+    TaskHeld,
+    testing,
+    workflow,
+)
 from arriero.testing import World
 
 shop = Agent("shop", breaker=None)
@@ -240,6 +251,15 @@ async def test_a_parent_is_resubmitted_with_its_failed_child(world: World, app: 
         await task.result()
     await task.resubmit(by="ana", reason="there is a train", arguments={"places": ["hotel", "bus"]})
     assert await task.result() == ["booked train", "booked hotel", "booked bus"]
+
+
+async def test_a_child_whose_workflow_is_paused_for_new_tasks_begins_once_it_is_resumed(world: World, app: App) -> None:
+    await app.workflow_named("booking").pause(by="ana", reason="a new release", refuse=True)
+    task = await app.submit(trip(["hotel"]), task_id="t")
+    await world.clock.advance(30)
+    assert (await task.view()).state == "processing"
+    await app.workflow_named("booking").resume(by="ana", reason="released")
+    assert await task.result() == ["booked train", "booked hotel"]
 
 
 def test_options_name_what_is_wrong() -> None:

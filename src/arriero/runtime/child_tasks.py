@@ -16,7 +16,7 @@ from ..core.children import (
     read_options,
 )
 from ..model import STEP_BITS, StepKind, StepRow, StepState, TaskRow, Verb
-from ..model.answers import Answer, Applied, Refusal, Submitted
+from ..model.answers import WORKFLOW_PAUSED, Answer, Applied, Refusal, Submitted
 from ..model.commands import NoteChildEnd, Operate, Submit
 from ..model.moves import Came, ChildEnded, GaveUp, Succeeded
 from .process_context import ProcessContext
@@ -193,6 +193,8 @@ class ChildTasks:
         if isinstance(answer, Refusal):
             if answer.verdict == "moved_on":
                 return True  # the parent has changed: who drives it looks again
+            if answer.verdict == WORKFLOW_PAUSED:
+                return False  # new tasks are refused, and this one belongs to a task that was there before
             self._offer(driver, step, None, fail_as_refused(answer))
             return True
         return answer.created and not read_options(step).is_detached  # else its row says what is next
