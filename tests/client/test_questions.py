@@ -1,6 +1,7 @@
 """Questions to operators through the public API, on a virtual clock."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,7 +12,18 @@ import pytest
 from pydantic import BaseModel
 
 import arriero
-from arriero import Agent, App, ApprovalNeeded, InvalidInput, TaskCompensated, TaskHeld, VerbRefused, testing, workflow
+from arriero import (
+    Agent,
+    App,
+    ApprovalNeeded,
+    CallbackRefused,
+    InvalidInput,
+    TaskCompensated,
+    TaskHeld,
+    VerbRefused,
+    testing,
+    workflow,
+)
 from arriero.client.questions import OpenQuestion
 from arriero.testing import World
 
@@ -321,6 +333,31 @@ async def test_a_release_may_ask_in_other_words_and_with_another_form_while_a_ta
             await task.answer(step="question:operators", result=True, **ANA)
         await task.answer(step="question:operators", result=7, **ANA)
         assert await task.result() == 7
+
+
+code_ran_in: list[int] = []
+
+
+@workflow
+async def notes_its_thread(number: int) -> int:
+    code_ran_in.append(threading.get_ident())
+    callback = arriero.callback(int)
+    return await arriero.ask("How many?", int) + await callback
+
+
+async def test_the_code_that_checks_an_answer_or_a_callback_runs_beside_the_event_loop(tmp_path: Any) -> None:
+    async with App("shop", workflows=[notes_its_thread], store=f"sqlite:///{tmp_path}/store.db").running() as app:
+        task = await app.submit(notes_its_thread(1), task_id="1", reply_to="q")
+        async for status in app.replies("q"):
+            if status.kind == "asked":
+                break
+        code_ran_in.clear()
+        with pytest.raises(InvalidInput, match="Expected `int`"):
+            await task.answer(step="question:operators", result="7", **ANA)
+        with pytest.raises(CallbackRefused, match="Expected `int`"):
+            await task.complete_callback("callback", "7", by="ana")
+        assert len(code_ran_in) == 2
+        assert threading.get_ident() not in code_ran_in
 
 
 async def test_an_answer_where_the_code_is_not_here_is_refused_by_name(world: World) -> None:

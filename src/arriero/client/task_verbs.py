@@ -223,10 +223,7 @@ def build_answer(
             f"give the result of step {row.label}, or say that it did not happen (did_not_happen, or --did-not-happen)"
         )
     if is_question(row):
-        from .questions import check_answer  # only who answers one pays for loading it
-
-        text = codec.encode_untyped(result, f"answer of {row.label}")
-        return {"step": row.ordinal, "result": check_answer(loaded, codes, row, text)}
+        return {"step": row.ordinal, "result": codec.encode_untyped(result, f"answer of {row.label}")}
     definition = find_definition(codes, STEP_PREFIX + row.name)
     return {"step": row.ordinal, "result": definition.signature.encode_result(result)}
 
@@ -297,9 +294,21 @@ async def load_task_to_act(session: Session, task_id: str) -> Loaded:
     return require_readable(await load_task(session, task_id))
 
 
+async def _check_answer(session: Session, loaded: Loaded, command: Operate) -> Operate:
+    """Let the code check an answer that is given to its question. Raises: InvalidInput - it does not fit; StoreError."""
+    row = next(step for step in loaded.life if step.ordinal == command.step)
+    if command.result is None or not is_question(row):
+        return command
+    from .questions import check_answer  # only who answers one pays for loading it
+
+    return msgspec.structs.replace(command, result=await check_answer(session, loaded, row, command.result))
+
+
 async def operate_task(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> None:
     """Carry out a verb on a task as it was just seen. Raises VerbRefused, InvalidInput, StoreError."""
     command = build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
+    if verb is Verb.ANSWER:
+        command = await _check_answer(session, loaded, command)
     (answer,) = await session.operate([command])
     if isinstance(answer, Refusal):
         raise_refused(verb, loaded.task.task_id, answer)
@@ -314,6 +323,8 @@ async def preview_verb(
     Raises: ApprovalNeeded - it would be kept as an approval; VerbRefused, InvalidInput, StoreError.
     """
     command = build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
+    if verb is Verb.ANSWER:
+        command = await _check_answer(session, loaded, command)
     foreseen = await _foresee_with_approvals(session, command, loaded)
     if isinstance(foreseen, Refusal):
         raise_refused(verb, loaded.task.task_id, foreseen)
@@ -453,10 +464,13 @@ async def operate_rows(
         try:
             require_readable(loaded)
             fields = {} if build_fields is None else build_fields(loaded)
+            command = build_command(verb, loaded, store.store_id, by=by, reason=reason, **fields)
+            if verb is Verb.ANSWER:
+                command = await _check_answer(session, loaded, command)
         except InvalidInput as error:
             refused.append((loaded.task.task_id, str(error)))
             continue
-        waiting.append((build_command(verb, loaded, store.store_id, by=by, reason=reason, **fields), loaded))
+        waiting.append((command, loaded))
         if len(waiting) == PAGE:
             await carry_out()
     await carry_out()
