@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,17 @@ async def test_two_operators_answer_on_different_interfaces_where_the_question_w
         done = await world.http.post("/v1/tasks/large:answer", json={**body, "result": {"approved": True, "note": ""}})
         assert done.status_code == 200, done.text
         assert [one["task_id"] for one in await list_by_command(url)] == ["small", "named"]
+
+
+async def test_the_command_that_is_listed_answers_a_task_whose_id_begins_with_a_dash(url: str) -> None:
+    await plant(url, named="-n")
+    (listed,) = await list_by_command(url, "--of", "legal")
+    _, *typed = shlex.split(listed["command"].replace("JSON", "'\"lamp\"'").replace("TEXT", "seen"))
+    answered = await asyncio.to_thread(
+        CliRunner().invoke, commands, typed, env={"ARRIERO_STORE": url, "ARRIERO_APP": APP}
+    )
+    assert answered.exit_code == 0, answered.output
+    assert await list_by_command(url, "--of", "legal") == []
 
 
 async def test_explain_and_the_alert_say_what_is_asked_and_what_to_type(url: str) -> None:

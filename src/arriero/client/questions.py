@@ -18,7 +18,7 @@ from ..model.tokens import ANY_REACH, Reach
 from ..payloads import codec
 from ..payloads.plain_values import fill_in_defaults
 from ..store.state_store import StateStore
-from ..text.escaping import shell_argument
+from ..text.format import format_answer_command
 from .session import Session
 
 T = TypeVar("T")
@@ -73,11 +73,6 @@ def build_open_question(row: QuestionRow) -> OpenQuestion:
         until=None if row.not_before is None else as_datetime(row.not_before),
         command=format_answer_command(row.task_id, name),
     )
-
-
-def format_answer_command(task_id: str, name: str) -> str:
-    """Format the command that answers a question."""
-    return f"arriero task answer {shell_argument(task_id)} {shell_argument(name)} --result JSON --by NAME --reason TEXT"
 
 
 async def list_open_questions(

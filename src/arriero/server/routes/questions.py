@@ -43,7 +43,7 @@ class QuestionsAnswer(msgspec.Struct, frozen=True):
                 "operators": 2,
                 "since": "2026-11-20T14:15:17.5Z",
                 "until": "2026-11-22T14:15:17.5Z",
-                "command": "arriero task answer order-1001 question:finance --result JSON --by NAME --reason TEXT",
+                "command": "arriero task answer order-1001 question:finance --result JSON --reason TEXT",
             }
         ],
         "next": None,
