@@ -24,6 +24,7 @@ from arriero.model.policies import Retry, Supervision
 from arriero.model.signals import SET_ASIDE, address_wait, label_callback
 from arriero.store.contract import CALLBACK_SECRET, SECRET_BYTES
 
+from .ports import SimulatedPorts
 from .shop import REMOTE, left, take
 from .store import SimulatedStore
 
@@ -93,6 +94,7 @@ class Callbacks:
         self._served: set[str] = set()  # tokens
         self._accepted: defaultdict[str, list[str]] = defaultdict(list)  # values that were accepted as new, by token
         self._of: defaultdict[str, list[str]] = defaultdict(list)  # tokens of a task
+        self._ports = SimulatedPorts(world, 0, Random(0))  # draws nothing
         # The store would draw it, and a run would not repeat itself.
         world.store.secrets[CALLBACK_SECRET] = random.randbytes(SECRET_BYTES).hex()
 
@@ -136,7 +138,7 @@ class Callbacks:
     async def _deliver(self, token: str, value: str) -> str:
         """Deliver a value until there is an answer. Returns why it was refused; empty: it was not."""
         codes = self._world.app.session.codes if self._random.random() < WITH_CODE else {}
-        server: Any = SimpleNamespace(store=SimulatedStore(self._world.network), app="", codes=codes)
+        server: Any = SimpleNamespace(store=SimulatedStore(self._world.network), app="", codes=codes, ports=self._ports)
         server.send = lambda command: _send(server.store, command)
         while True:
             try:
