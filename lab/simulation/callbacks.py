@@ -39,6 +39,7 @@ AGAIN = 0.7  # of the deliveries: they come again
 SHORTLY = 0.6  # of those: before the task may have heard of the first one
 WITH_ANOTHER_VALUE = 0.5  # of those, too
 UNFIT = 0.15  # of the values: the code cannot read them
+WITHOUT_URL = 0.5  # of the seeds: the first node does not know `public_url`, and begins no such step
 WITH_CODE = 0.5  # of the servers: they check values by the code of the task
 LOOK_SECONDS = 0.1
 Got = list[str | None]  # by the callbacks, in their order; None: its time was over
@@ -87,8 +88,9 @@ class Callbacks:
     agents = ()
     workflows: tuple[Workflow[[int, bool], Got], ...] = (calls_banks_in_a_row, calls_banks_side_by_side)
 
-    def __init__(self, world: "World", random: Random) -> None:
+    def __init__(self, world: "World", random: Random, *, has_node_without_url: bool) -> None:
         self._world = world
+        self._has_node_without_url = has_node_without_url
         self._random = random
         self._names = [f"calls-{number}" for number in range(random.randint(1, TASKS_MAX))]
         self._served: set[str] = set()  # tokens
@@ -150,6 +152,10 @@ class Callbacks:
             except StoreError:
                 await asyncio.sleep(self._random.uniform(0.05, 0.5))
 
+    def leaves_out(self, node: int) -> bool:
+        """Returns True if a node does not know `public_url`."""
+        return node == 0 and self._has_node_without_url
+
     # --- judging
     def judge(self, task: TaskRow) -> Iterator[Violation]:
         """Compare what a task got with what was accepted for it."""
@@ -191,4 +197,7 @@ async def _send(store: Any, command: Any) -> Any:
 def draw_callbacks(world: "World", seed: int, *, may_have: bool) -> Callbacks | None:
     """Draw whether callbacks are part of the world of a seed. A source of its own leaves others as they were."""
     random = Random(f"callbacks-{seed}")
-    return Callbacks(world, random) if random.random() < SHARE and may_have else None
+    if random.random() >= SHARE or not may_have:
+        return None
+    lacks = Random(f"callbacks-without-url-{seed}").random() < WITHOUT_URL
+    return Callbacks(world, random, has_node_without_url=lacks)

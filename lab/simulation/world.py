@@ -316,6 +316,13 @@ class World:
         """Settings of each node."""
         return self.settings
 
+    def _build_settings_of(self, number: int) -> Settings:
+        settings = self.build_settings()
+        for part in self.waiting:
+            if isinstance(part, Callbacks) and part.leaves_out(number):
+                settings = msgspec.structs.replace(settings, public_url="")
+        return settings
+
     def get_judged_rate(self) -> int | None:
         """At how many a second attempts that expired come back under each leader; None: that is not judged."""
         return self.settings.redispatch_per_second_max
@@ -367,7 +374,7 @@ class World:
                     codes=self.app.session.codes,
                     store=store,  # type: ignore[arg-type]  # its methods are set in a loop
                     ports=ports,
-                    settings=self.build_settings(),
+                    settings=self._build_settings_of(number),
                     roles=roles,
                     on_end=lambda _task, _live: None,
                     substitutes=Substitutes(self._on_try)

@@ -443,20 +443,6 @@ async def test_a_purged_task_refuses_its_callbacks(world: World) -> None:
     assert await refused_because(world, seen[0].token) == "purged"
 
 
-async def test_a_step_fails_clearly_where_no_public_url_is_set(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("arriero.testing.world.PUBLIC_URL", "")
-    seen.clear()
-    async with testing.running(App("shop", agents=[bank], workflows=[order])) as world:
-        task = await world.app.submit(order(1))
-        with pytest.raises(
-            TaskCompensated, match=r"set public_url \(ARRIERO_PUBLIC_URL\) for the processes that run steps"
-        ):
-            await task.result()
-    assert not seen
-
-
 @pytest.mark.parametrize("has_epoch", [True, False], ids=["with a new epoch", "without"])
 async def test_urls_of_before_a_restore_complete_the_callbacks_of_the_backup(machine: Machine, has_epoch: bool) -> None:
     def open_app() -> App:
