@@ -58,6 +58,23 @@ async def test_a_dry_run_changes_nothing_and_is_refused_as_the_verb_would_be() -
             assert "compensate" in refused["allowed"]
 
 
+async def test_a_verb_answers_with_what_it_changed_and_what_it_left() -> None:
+    async with open_shop(running=True) as world:
+        await world.sell()
+        asked: dict[str, Any] = {**WHY, "deadline": 5_000.0, "attempts": 9}
+        left = "unchanged: there is no open step"
+        for dry_run in (True, False):
+            told = await _post(world, "/v1/tasks/sleeping:adjust", {**asked, "dry_run": dry_run})
+            assert told["changes"][0].startswith("to be done by ")
+            assert told["changes"][1:] == [left]
+        many = {**asked, "filter": {"state": "processing"}}
+        plan = (await _post(world, "/v1/tasks:adjust", {**many, "dry_run": True}))["plan"]
+        for body in (many, {**asked, "plan": plan, "reason": "another"}):
+            assert (await _post(world, "/v1/tasks:adjust", body))["changes"]["sleeping"][1:] == [left]
+        paused = await _post(world, "/v1/tasks/sleeping:pause", WHY)
+        assert "changes" not in paused
+
+
 async def test_a_second_token_approves_what_one_must_not_do_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARRIERO_APPROVALS_COMPENSATE", "2")
     async with open_shop(running=True) as world:

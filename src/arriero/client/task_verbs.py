@@ -14,7 +14,7 @@ from ..declare.steps import Step
 from ..declare.workflows import Workflow
 from ..errors import ApprovalNeeded, InvalidInput, UnknownTask, UnreadableRow, VerbRefused
 from ..model import STEP_PREFIX, UNDO_PREFIX, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
-from ..model.answers import APPROVAL_NEEDED, Refusal
+from ..model.answers import APPROVAL_NEEDED, Applied, Refusal
 from ..model.commands import Operate
 from ..model.policies import Duration, check_seconds
 from ..model.signals import is_question, is_wait
@@ -304,14 +304,20 @@ async def _check_answer(session: Session, loaded: Loaded, command: Operate) -> O
     return msgspec.structs.replace(command, result=await check_answer(session, loaded, row, command.result))
 
 
-async def operate_task(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> None:
-    """Carry out a verb on a task as it was just seen. Raises VerbRefused, InvalidInput, StoreError."""
+async def operate_task(
+    session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any
+) -> tuple[str, ...]:
+    """Carry out a verb on a task as it was just seen.
+
+    Returns: in words each value that it changed, with the old one, and what it left. Raises: VerbRefused, InvalidInput, StoreError.
+    """
     command = build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
     if verb is Verb.ANSWER:
         command = await _check_answer(session, loaded, command)
     (answer,) = await session.operate([command])
     if isinstance(answer, Refusal):
         raise_refused(verb, loaded.task.task_id, answer)
+    return answer.changes if isinstance(answer, Applied) else ()
 
 
 async def preview_verb(
@@ -362,7 +368,8 @@ class Acted(msgspec.Struct, frozen=True):
         refused: ids of those whose state allows it but that refuse it, each with the reason, like a pivot.
         left_out: how many tasks of the filter were left alone, by what they are: ``(("processed", 98),)``. Their state
             does not allow the verb: most of them have ended.
-        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value, and what would not; and approvals.
+        changes: by id, in words: each limit and tag that changed, with its old value, and what did not; and approvals. With a
+            dry run, what would change.
     """
 
     meant: int
@@ -480,11 +487,14 @@ async def operate_rows(
 async def _operate_each(
     session: Session, asked: list[tuple[Operate, Loaded]], dry_run: bool
 ) -> list[Refusal | tuple[str, ...]]:
-    """Carry out commands, or judge them. Returns for each its refusal, or what would change."""
+    """Carry out commands, or judge them. Returns for each its refusal, or in words what changed."""
     if dry_run:
         return [await _foresee_each(session, command, loaded) for command, loaded in asked]
     answers = await session.operate([command for command, _ in asked])
-    return [answer if isinstance(answer, Refusal) else () for answer in answers]
+    return [
+        answer if isinstance(answer, Refusal) else answer.changes if isinstance(answer, Applied) else ()
+        for answer in answers
+    ]
 
 
 async def _foresee_each(session: Session, command: Operate, loaded: Loaded) -> Refusal | tuple[str, ...]:

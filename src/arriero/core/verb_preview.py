@@ -1,10 +1,11 @@
 """Judges an operator's verb on a task without carrying it out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ..events.base import HistoryEvent
 from ..events.step import StepAdjusted
 from ..events.task import OperatorAction, OperatorApproval
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, SignalRow, StepRow, TailRow, TaskRow, Verb
@@ -12,7 +13,7 @@ from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Refusal
 from ..model.commands import Operate
 from ..model.signals import Inbox
-from ..text.format import format_limit_changes, format_step
+from ..text.format import CARRIED_OUT, format_limit_changes, format_step
 from .verb_guards import count_asked_persons
 
 if TYPE_CHECKING:  # only who pauses workflows pays for loading it
@@ -123,13 +124,23 @@ def foresee_verb(
                 detail = foresee_approval(command, loaded.task.task_id, kept.persons, rows)
                 return replace(result.refusal, detail=detail)
         return result.refusal
-    steps = {step.ordinal: format_step(step) for step in loaded.life}
+    changes = describe_changes(result.events, loaded.life)
+    return tuple(f"would be {change}" if change.startswith(CARRIED_OUT) else change for change in changes)
+
+
+def describe_changes(events: Iterable[HistoryEvent], steps: Iterable[StepRow]) -> tuple[str, ...]:
+    """Describe what a verb changed, by its events: who approved it, each value with the old one, and what it left as it was.
+
+    Args:
+        steps: at least those that it changed.
+    """
+    names = {step.ordinal: format_step(step) for step in steps}
     changes: list[str] = []
-    for event in result.events:
+    for event in events:
         if isinstance(event, OperatorAction) and event.approved_by:
-            changes.append(f"would be carried out, approved by {' and '.join(event.approved_by)}")
+            changes.append(f"{CARRIED_OUT}, approved by {' and '.join(event.approved_by)}")
         if isinstance(event, OperatorAction) and event.verb in _KEEP_OLD_VALUES:
             changes += event.list_changes()
         elif isinstance(event, StepAdjusted):
-            changes.append(f"{steps[event.step]}: {format_limit_changes(event.limits, event.before)}")
+            changes.append(f"{names[event.step]}: {format_limit_changes(event.limits, event.before)}")
     return tuple(changes)

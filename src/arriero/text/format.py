@@ -242,6 +242,7 @@ def format_seconds(value: float) -> str:
 
 
 UNCHANGED = "unchanged: "  # begins, among the changes of a verb, what it leaves as it was
+CARRIED_OUT = "carried out"  # the same of who approved it
 
 
 def format_limit_changes(limits: Mapping[str, int | float | None], before: Mapping[str, int | float | None]) -> str:

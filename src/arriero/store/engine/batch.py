@@ -14,6 +14,7 @@ from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
 from ...core.progress import list_publications, publish_progress
 from ...core.signals import send_signal
 from ...core.supervision import compute_complete_within
+from ...core.verb_preview import describe_changes
 from ...errors import UnreadableRow
 from ...events import Event, encode_events
 from ...events.base import link_hash
@@ -96,7 +97,8 @@ class Batch:
         assert isinstance(result, Change)
         self.write(result, command.actor)
         rows = (*result.steps, *result.opened)
-        applied = Applied(result.task, rows, tuple(result.dispatches), trace_link=result.trace_link)
+        changes = describe_changes(result.events, rows) if isinstance(command, Operate) else ()
+        applied = Applied(result.task, rows, tuple(result.dispatches), trace_link=result.trace_link, changes=changes)
         return applied if result.convoy is None else self._with_next(applied, result.convoy, command)
 
     def _decide(self, command: AnyCommand) -> Change | ConvoyChange | Refused | SignalRow:
