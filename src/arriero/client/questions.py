@@ -10,14 +10,15 @@ from ..core.apps import is_another_app
 from ..core.replay import identify_step
 from ..core.task_run import TaskRun
 from ..errors import InvalidInput
-from ..model import Loaded, StepRow, StepState, TaskState
+from ..model import Instant, Loaded, StepRow, StepState, TaskState
 from ..model.instants import as_datetime
-from ..model.questions import QuestionRow, show_question
+from ..model.questions import QuestionRow, has_passed, show_question
 from ..model.signals import name_wait
 from ..model.tokens import ANY_REACH, Reach
 from ..payloads import codec
 from ..payloads.plain_values import fill_in_defaults
 from ..store.state_store import StateStore
+from ..text.escaping import shell_argument
 from ..text.format import format_answer_command
 from .session import Session
 
@@ -39,6 +40,7 @@ class OpenQuestion(msgspec.Struct, frozen=True):
         operators: number of operators who must give the same answer.
         since: when it was asked. ``until``: when its time is over; None: it waits as long as it takes.
         command: what an operator types next.
+        is_over: its time is over, so no answer is taken, and its task has not been told: it is paused, or no process runs it.
     """
 
     number: int
@@ -53,11 +55,12 @@ class OpenQuestion(msgspec.Struct, frozen=True):
     since: datetime
     until: datetime | None
     command: str
+    is_over: bool = False
 
 
-def build_open_question(row: QuestionRow) -> OpenQuestion:
+def build_open_question(row: QuestionRow, now: Instant) -> OpenQuestion:
     """A question for operators and programs. What of it cannot be read is shown as it stands."""
-    asked = show_question(row.arguments)
+    asked, is_over = show_question(row.arguments), has_passed(row.not_before, now)
     name = name_wait("question", row.of) + ("" if row.key == "#1" else f"[{row.key}]")
     return OpenQuestion(
         number=row.no,
@@ -71,8 +74,14 @@ def build_open_question(row: QuestionRow) -> OpenQuestion:
         operators=asked.operators,
         since=as_datetime(row.opened_at),
         until=None if row.not_before is None else as_datetime(row.not_before),
-        command=format_answer_command(row.task_id, name),
+        command=format_explain_command(row.task_id) if is_over else format_answer_command(row.task_id, name),
+        is_over=is_over,
     )
+
+
+def format_explain_command(task_id: str) -> str:
+    """Format the command that says why the task of a question whose time is over does not continue."""
+    return f"arriero task explain {shell_argument(task_id)}"
 
 
 async def list_open_questions(
@@ -82,7 +91,7 @@ async def list_open_questions(
     after = 0
     while page := await store.questions(of=of, after=after, limit=PAGE, within=within):
         for row in page:
-            yield build_open_question(row)
+            yield build_open_question(row, store.now())
         after = page[-1].no
 
 
