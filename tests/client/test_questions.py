@@ -220,13 +220,12 @@ async def test_a_dry_run_of_an_answer_counts_who_gave_the_same(world: World) -> 
     chosen = world.app.tasks(workflow="pay_out_by_two")
     answer: dict[str, Any] = {"step": "question:finance", "result": True}
     trial = await chosen.answer(**answer, **ANA, dry_run=True)
-    assert (trial.done, trial.refused) == (("t",), ())
+    assert (trial.done, trial.would_count, trial.refused) == (("t",), ("t",), ())
     assert trial.changes["t"][0].startswith("would be kept as an approval by ana")
     with pytest.raises(ApprovalNeeded):
         await task.answer(**answer, **ANA)
-    assert (await chosen.answer(**answer, **BO, dry_run=True)).changes["t"] == (
-        "would be carried out, approved by ana",
-    )
+    trial = await chosen.answer(**answer, **BO, dry_run=True)
+    assert (trial.changes["t"], trial.would_count) == (("would be carried out, approved by ana",), ())
     differs = await chosen.answer(step="question:finance", result=False, **BO, dry_run=True)
     assert differs.changes["t"][0].startswith("would be kept as an approval by bo")
 

@@ -58,6 +58,22 @@ async def test_a_dry_run_changes_nothing_and_is_refused_as_the_verb_would_be() -
             assert "compensate" in refused["allowed"]
 
 
+async def test_a_dry_run_on_many_tasks_names_those_where_the_verb_would_only_count_as_an_approval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ARRIERO_APPROVALS_PAUSE", "2")
+    async with open_shop(running=True) as world:
+        await world.sell()
+        body: dict[str, Any] = {**WHY, "filter": {"state": "processing"}}
+        tried = await _post(world, "/v1/tasks:pause", {**body, "dry_run": True})
+        assert (tried["outcome"], tried["done"]) == ("would_be_done", ["sleeping"])
+        assert tried["would_count"] == ["sleeping"]
+        assert tried["plan"]
+        assert (await _post(world, "/v1/tasks:pause", body))["refused"][0]["id"] == "sleeping"
+        second = await world.http.post("/v1/tasks:pause", json={**body, "dry_run": True}, headers=bearer("operate"))
+        assert "would_count" not in second.json()
+
+
 async def test_a_verb_answers_with_what_it_changed_and_what_it_left() -> None:
     async with open_shop(running=True) as world:
         await world.sell()

@@ -82,13 +82,14 @@ class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
 class TaskVerbOutcome(msgspec.Struct, frozen=True):
     """One line of ``--json`` for each task; ``task``, as it stands now, only where one was named.
 
+    ``outcome``: ``would_count`` where a dry run finds that the verb would only count as one approval of several.
     ``changes``: in words: each limit and tag that changed, with its old value, and what did not; and approvals. Of a dry run, what
     would change.
     """
 
     id: str
     verb: str
-    outcome: Literal["done", "would_be_done", "refused"]
+    outcome: Literal["done", "would_be_done", "would_count", "refused"]
     reason: str = ""
     changes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     task: StandingTask | msgspec.UnsetType = msgspec.UNSET
@@ -174,7 +175,8 @@ def _execute_on_many(request: TaskVerbRequest, app: App | None, arguments: VerbA
     else:
         left = f"; {format_left_out(trial.acted)}" if trial.acted.left_out else ""
         confirm(
-            f"{request.verb} {count_tasks(len(trial.acted.done))}{_format_refused(trial.acted)}{left}", yes=request.yes
+            f"{request.verb} {count_tasks(len(trial.acted.done))}{_format_exceptions(trial.acted)}{left}",
+            yes=request.yes,
         )
         counted = {trial.numbers[task_id] for task_id in trial.acted.done}
         done = asyncio.run(_execute_on_each(request, app, arguments, dry_run=False, counted=counted))
@@ -249,17 +251,21 @@ def format_left_out(acted: Acted) -> str:
     return f"{count_tasks(acted.left_out_count)} left out ({what})"
 
 
-def _format_refused(acted: Acted) -> str:
-    return f", refused for {len(acted.refused):,}" if acted.refused else ""
+def _format_exceptions(acted: Acted) -> str:
+    counts = f", for {len(acted.would_count):,} only as one approval of several" if acted.would_count else ""
+    return f"{counts}{f', refused for {len(acted.refused):,}' if acted.refused else ''}"
 
 
 def _print_many(request: TaskVerbRequest, acted: Acted, *, gone: int = 0) -> None:
     dry_run = request.dry_run
     if request.as_json:
-        outcome: Literal["done", "would_be_done"] = "would_be_done" if dry_run else "done"
+        counting = frozenset(acted.would_count)
         for task_id in acted.done:
+            foreseen: Literal["would_be_done", "would_count"] = (
+                "would_count" if task_id in counting else "would_be_done"
+            )
             changes = acted.changes.get(task_id, msgspec.UNSET)
-            print_json(TaskVerbOutcome(task_id, request.verb, outcome, changes=changes))
+            print_json(TaskVerbOutcome(task_id, request.verb, foreseen if dry_run else "done", changes=changes))
         for task_id, reason in acted.refused:
             print_json(TaskVerbOutcome(task_id, request.verb, "refused", reason))
         if acted.left_out:
@@ -273,7 +279,9 @@ def _print_many(request: TaskVerbRequest, acted: Acted, *, gone: int = 0) -> Non
     for task_id, reason in acted.refused:
         print_text(f"{'would be ' * dry_run}refused {task_id}: {reason}", hanging=2)
     accepted = "would be accepted" if dry_run else "accepted"
-    told = f"{request.verb}: {accepted} for {len(acted.done):,} of {count_tasks(acted.meant)}{_format_refused(acted)}"
+    told = (
+        f"{request.verb}: {accepted} for {len(acted.done):,} of {count_tasks(acted.meant)}{_format_exceptions(acted)}"
+    )
     left_out = f"; {format_left_out(acted)}" if acted.left_out else ""
     print_text(f"{told}{left_out}{f'; {gone:,} no longer fit the filter' if gone else ''}", hanging=2)
 

@@ -370,6 +370,7 @@ class Acted(msgspec.Struct, frozen=True):
             does not allow the verb: most of them have ended.
         changes: by id, in words: each limit and tag that changed, with its old value, and what did not; and approvals. With a
             dry run, what would change.
+        would_count: with a dry run, ids of those of ``done`` where the verb would only count as one approval of several.
     """
 
     meant: int
@@ -377,6 +378,7 @@ class Acted(msgspec.Struct, frozen=True):
     refused: tuple[tuple[str, str], ...]
     left_out: tuple[tuple[str, int], ...] = ()
     changes: dict[str, tuple[str, ...]] = {}
+    would_count: tuple[str, ...] = ()
 
     @property
     def left_out_count(self) -> int:
@@ -446,15 +448,21 @@ async def operate_rows(
     left_out: Counter[str] = Counter()
     waiting: list[tuple[Operate, Loaded]] = []
     changes: dict[str, tuple[str, ...]] = {}
+    would_count: list[str] = []  # as approvals
 
     async def carry_out() -> None:
         for (_, loaded), outcome in zip(waiting, await _operate_each(session, waiting, dry_run), strict=True):
-            if isinstance(outcome, Refusal):
-                refused.append((loaded.task.task_id, outcome.detail))
-                continue
-            done.append(loaded.task.task_id)
-            if outcome:
-                changes[loaded.task.task_id] = outcome
+            task_id = loaded.task.task_id
+            if not isinstance(outcome, Refusal):
+                done.append(task_id)
+                if outcome:
+                    changes[task_id] = outcome
+            elif dry_run and outcome.verdict == APPROVAL_NEEDED:
+                done.append(task_id)
+                would_count.append(task_id)
+                changes[task_id] = (outcome.detail.removeprefix(f"task {task_id!r}: {verb} "),)
+            else:
+                refused.append((task_id, outcome.detail))
         waiting.clear()
         if progress is not None:
             progress(len(done) + len(refused))
@@ -481,7 +489,8 @@ async def operate_rows(
         if len(waiting) == PAGE:
             await carry_out()
     await carry_out()
-    return Acted(len(done) + len(refused), tuple(done), tuple(refused), tuple(left_out.most_common()), changes)
+    meant, left = len(done) + len(refused), tuple(left_out.most_common())
+    return Acted(meant, tuple(done), tuple(refused), left, changes, tuple(would_count))
 
 
 async def _operate_each(
@@ -489,17 +498,9 @@ async def _operate_each(
 ) -> list[Refusal | tuple[str, ...]]:
     """Carry out commands, or judge them. Returns for each its refusal, or in words what changed."""
     if dry_run:
-        return [await _foresee_each(session, command, loaded) for command, loaded in asked]
+        return [await _foresee_with_approvals(session, command, loaded) for command, loaded in asked]
     answers = await session.operate([command for command, _ in asked])
     return [
         answer if isinstance(answer, Refusal) else answer.changes if isinstance(answer, Applied) else ()
         for answer in answers
     ]
-
-
-async def _foresee_each(session: Session, command: Operate, loaded: Loaded) -> Refusal | tuple[str, ...]:
-    """Judge the verb on one of many tasks. One that would be kept as an approval counts as allowed: it is to be asked for."""
-    foreseen = await _foresee_with_approvals(session, command, loaded)
-    if isinstance(foreseen, Refusal) and foreseen.verdict == APPROVAL_NEEDED:
-        return (foreseen.detail.removeprefix(f"task {loaded.task.task_id!r}: {command.verb} "),)
-    return foreseen

@@ -202,6 +202,7 @@ class BulkAnswer(msgspec.Struct, frozen=True):
         next: the cursor of the next part; None: this was the last one. A part may be empty before that.
         changes: by id, in words: each limit and tag that changed, with its old value, and what did not; and approvals. Of a dry
             run, what would change.
+        would_count: of a dry run, ids of those of ``done`` where the verb would only count as one approval of several.
         plan: of a dry run: what to send to carry it out on exactly these tasks; None: no task allows it.
     """
 
@@ -215,6 +216,7 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     next: str | None = None
     plan: str | None = None
     changes: dict[str, tuple[str, ...]] | msgspec.UnsetType = msgspec.UNSET
+    would_count: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 def build_body(verb: Verb, base: type[msgspec.Struct], prefix: str) -> Any:
@@ -403,6 +405,7 @@ def _build_bulk_answer(verb: Verb, outcome: Literal["done", "would_be_done"], ac
         refused,
         dict(acted.left_out),
         changes=acted.changes or msgspec.UNSET,
+        would_count=acted.would_count or msgspec.UNSET,
         **more,
     )
 
