@@ -71,19 +71,14 @@ def build_command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason:
     )
 
 
-def _foresee_verb(command: Operate, loaded: Loaded, now: Instant) -> Refusal | tuple[str, ...]:
-    """Return why a verb would be refused, or in words what would change that has an old value."""
-    from ..core.verb_preview import foresee_verb  # only who asks in advance pays for loading it
-
-    return foresee_verb(command, loaded, now)
-
-
 def refuse_edits(loaded: Loaded, now: Instant, *, by: str, reason: str) -> None:
     """Refuse a resubmission by the task's state first: that explains more than a wrong argument. Raises VerbRefused."""
+    from ..core.verb_preview import foresee_verb  # only who asks in advance pays for loading it
+
     trial = build_command(Verb.RESUBMIT, loaded, "", by=by, reason=reason)
-    foreseen = _foresee_verb(trial, loaded, now)
+    foreseen = foresee_verb(trial, loaded, now)
     if not isinstance(foreseen, Refusal) and loaded.task.state is TaskState.HELD and loaded.task.undoing:
-        foreseen = _foresee_verb(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
+        foreseen = foresee_verb(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
     if isinstance(foreseen, Refusal):
         raise_refused(Verb.RESUBMIT, loaded.task.task_id, foreseen)
 
@@ -283,10 +278,7 @@ def build_unknown_task(task_id: str, store: "StateStore") -> UnknownTask:
 
 async def load_task(session: Session, task_id: str) -> Loaded:
     """The task as it stands, by an id that was checked. Raises UnknownTask, StoreError."""
-    loaded = await session.store.find(task_id)
-    if loaded is None:
-        raise build_unknown_task(task_id, session.store)
-    return loaded
+    return await find_task(task_id, session.store)
 
 
 async def load_task_to_act(session: Session, task_id: str) -> Loaded:
@@ -339,7 +331,7 @@ async def preview_verb(
 
 async def _foresee_with_approvals(session: Session, command: Operate, loaded: Loaded) -> Refusal | tuple[str, ...]:
     """Judge a verb by the approvals in the task's history, if it needs more than one operator. See ``foresee_verb``."""
-    from ..core.verb_preview import foresee_verb, needs_approvals  # only who asks in advance pays for loading it
+    from ..core.verb_preview import foresee_verb, needs_approvals  # as above
 
     command, store = session.require_persons(command), session.store
     commits: list[str] = []
