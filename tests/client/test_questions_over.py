@@ -97,5 +97,5 @@ def test_the_doctor_tells_late_questions_from_those_whose_time_is_over() -> None
     ]
     (only,) = diagnose_questions([over], NOW, has_more=False)
     assert only.says.startswith(
-        "no answer is taken any longer to 1 question, and the code has not been told; the first"
+        "no answer is taken any longer to 1 question, and the code does not know yet; the first"
     )

@@ -40,7 +40,7 @@ class OpenQuestion(msgspec.Struct, frozen=True):
         operators: number of operators who must give the same answer.
         since: when it was asked. ``until``: when its time is over; None: it waits as long as it takes.
         command: what an operator types next.
-        is_over: its time is over, so no answer is taken, and its task has not been told: it is paused, or no process runs it.
+        is_over: its time is over, so no answer is taken. Its task does not know yet: it is paused, or no process runs it.
     """
 
     number: int

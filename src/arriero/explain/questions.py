@@ -26,7 +26,7 @@ def diagnose_questions(questions: Sequence[QuestionRow], now: Instant, *, has_mo
     Args:
         questions: in the order in which they were asked. ``has_more``: there are more than these.
     Returns: none if no question is open; of late questions who is asked and the command that lists them; of those whose time is over
-        the command that says why the task has not been told.
+        the command that says why the task does not know yet.
     """
     over = [question for question in questions if has_passed(question.not_before, now)]
     waiting = [question for question in questions if question not in over]
@@ -39,7 +39,7 @@ def _diagnose_over(over: Sequence[QuestionRow], now: Instant) -> list[Finding]:
     first = over[0]
     assert first.not_before is not None
     says = (
-        f"no answer is taken any longer to {format_count(len(over), 'question')}, and the code has not been told; the first, of task"
+        f"no answer is taken any longer to {format_count(len(over), 'question')}, and the code does not know yet; the first, of task"
         f" {one_line(first.task_id)} to {one_line(first.of)}, had time until {format_instant_and_age(first.not_before, now)}"
     )
     return [Finding("information", "questions", says, f"arriero task explain {shell_argument(first.task_id)}")]
