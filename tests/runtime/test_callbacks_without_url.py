@@ -229,4 +229,5 @@ def test_a_type_that_is_defined_after_the_step_counts() -> None:
     signature = Signature(collect, "step collect", may_be_given=True)
     assert not signature.takes_references
     setattr(sys.modules[__name__], "DefinedLater", Order)  # noqa: B010
+    signature.resolve_if_defined()
     assert signature.takes_references

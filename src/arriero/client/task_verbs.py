@@ -278,7 +278,10 @@ def build_unknown_task(task_id: str, store: "StateStore") -> UnknownTask:
 
 async def load_task(session: Session, task_id: str) -> Loaded:
     """The task as it stands, by an id that was checked. Raises UnknownTask, StoreError."""
-    return await find_task(task_id, session.store)
+    loaded = await session.store.find(task_id)
+    if loaded is None:
+        raise build_unknown_task(task_id, session.store)
+    return loaded
 
 
 async def load_task_to_act(session: Session, task_id: str) -> Loaded:
@@ -400,11 +403,10 @@ async def operate_tasks(
     Raises: InvalidInput - the filter names everything there is, or nobody signs; StoreError.
     """
     refuse_all_tasks(verb, which)
-    rows = list_rows(session.store, which)
     return await operate_rows(
         session,
         verb,
-        rows,
+        list_rows(session.store, which),
         by,
         reason,
         dry_run=dry_run,

@@ -1,19 +1,17 @@
 """Judges an operator's verb on a task without carrying it out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..events.base import HistoryEvent
-from ..events.step import StepAdjusted
-from ..events.task import OperatorAction, OperatorApproval
+from ..events.task import OperatorApproval
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, SignalRow, StepRow, TailRow, TaskRow, Verb
 from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Refusal
 from ..model.commands import Operate
 from ..model.signals import Inbox
-from ..text.format import CARRIED_OUT, format_limit_changes, format_step
+from ..text.format import CARRIED_OUT
 from .verb_guards import count_asked_persons
 
 if TYPE_CHECKING:  # only who pauses workflows pays for loading it
@@ -92,9 +90,6 @@ def find_verb_refusal(command: Operate, loaded: Loaded, now: Instant) -> Refusal
     return foreseen if isinstance(foreseen, Refusal) else None
 
 
-_KEEP_OLD_VALUES = (Verb.EXTEND, Verb.ADJUST, Verb.TAG)
-
-
 def needs_approvals(command: Operate, loaded: Loaded) -> bool:
     """Returns True if more than one operator must ask for the verb, by the settings or by the question that it answers."""
     asked = count_asked_persons(command, _LoadedRows(loaded)) if command.verb is Verb.ANSWER else command.persons
@@ -124,23 +119,5 @@ def foresee_verb(
                 detail = foresee_approval(command, loaded.task.task_id, kept.persons, rows)
                 return replace(result.refusal, detail=detail)
         return result.refusal
-    changes = describe_changes(result.events, loaded.life)
+    changes = result.describe_changes()
     return tuple(f"would be {change}" if change.startswith(CARRIED_OUT) else change for change in changes)
-
-
-def describe_changes(events: Iterable[HistoryEvent], steps: Iterable[StepRow]) -> tuple[str, ...]:
-    """Describe what a verb changed, by its events: who approved it, each value with the old one, and what it left as it was.
-
-    Args:
-        steps: at least those that it changed.
-    """
-    names = {step.ordinal: format_step(step) for step in steps}
-    changes: list[str] = []
-    for event in events:
-        if isinstance(event, OperatorAction) and event.approved_by:
-            changes.append(f"{CARRIED_OUT}, approved by {' and '.join(event.approved_by)}")
-        if isinstance(event, OperatorAction) and event.verb in _KEEP_OLD_VALUES:
-            changes += event.list_changes()
-        elif isinstance(event, StepAdjusted):
-            changes.append(f"{names[event.step]}: {format_limit_changes(event.limits, event.before)}")
-    return tuple(changes)

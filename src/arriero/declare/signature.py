@@ -68,7 +68,7 @@ class Signature:
         self._checks: dict[str, Check] = {}
         self._check_result: Check | None = None
         self._need_sorting = self._result_needs_sorting = False
-        self._takes_references = False  # once the types are resolved
+        self.takes_references = False  # an argument may be, or hold, a Callback
         # From JSON text. Raises InvalidInput when it does not fit.
         self.result: Callable[[str], Any] = self._resolve_and_read_result
         self._read_arguments: Callable[[str], Any] = self._resolve_and_read_arguments  # a mark for each absent one
@@ -92,7 +92,7 @@ class Signature:
             refuse_misplaced(self.what, parameter.name, of, gives=self._may_be_given)
             # One by one, so that the culprit is named.
             codec.decoder(of, f"{self.what}: parameter {parameter.name}", may_refer=self._may_be_given)
-            self._takes_references = self._takes_references or holds_reference(of)
+            self.takes_references = self.takes_references or holds_reference(of)
             fields.append((parameter.name, of | msgspec.UnsetType if of is not Any else Any, _ABSENT))
             self._checks[parameter.name] = self._build_check(hints, parameter.name, f"parameter {parameter.name}")
             self._need_sorting = self._need_sorting or may_hold_unsortable_set(of)
@@ -108,13 +108,11 @@ class Signature:
     def _build_check(self, hints: Mapping[str, Any], name: str, what: str) -> Check:
         return build_check(hints[name]) if name in hints else partial(check_unannotated, f"{self.what}: {what}")
 
-    @property
-    def takes_references(self) -> bool:
-        """True if an argument may be, or hold, a Callback. False as long as a type is not defined."""
+    def resolve_if_defined(self) -> None:
+        """Resolve types that were not defined when the function was declared, unless one still is not."""
         if self._hints is None:
             with contextlib.suppress(NameError):
                 self._resolve()
-        return self._takes_references
 
     def _resolve_late(self) -> None:
         try:

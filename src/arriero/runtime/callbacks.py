@@ -31,11 +31,10 @@ def warn_of_missing_url(context: ProcessContext, agents: Iterable[Agent]) -> Non
 
 def list_steps_without_url(agents: Iterable[Agent], public_url: str) -> list[tuple[str, str]]:
     """List the steps, as Agent and name, that a process does not begin: they take callbacks, and it knows no URL for these."""
-    if public_url:
-        return []
-    return [
-        (agent.name, one.name) for agent in agents for one in agent.steps.values() if one.signature.takes_references
-    ]
+    steps = [one for agent in agents for one in agent.steps.values()]
+    for one in steps:
+        one.signature.resolve_if_defined()
+    return [] if public_url else [(one.agent.name, one.name) for one in steps if one.signature.takes_references]
 
 
 async def build_accesses(context: ProcessContext, step: StepRow) -> dict[str, CallbackAccess]:

@@ -8,13 +8,12 @@ from ...core import attempts, transitions, verbs
 from ...core.alert_rows import build_question_alert
 from ...core.apps import assign_app
 from ...core.attempts import deliver_attempt, release_attempt
-from ...core.changes import BreakerChange, Change, ConvoyChange, Refused
+from ...core.changes import SAY_CHANGES, BreakerChange, Change, ConvoyChange, Refused
 from ...core.convoy_verbs import operate_convoy
 from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
 from ...core.progress import list_publications, publish_progress
 from ...core.signals import send_signal
 from ...core.supervision import compute_complete_within
-from ...core.verb_preview import describe_changes
 from ...errors import UnreadableRow
 from ...events import Event, encode_events
 from ...events.base import link_hash
@@ -97,7 +96,8 @@ class Batch:
         assert isinstance(result, Change)
         self.write(result, command.actor)
         rows = (*result.steps, *result.opened)
-        changes = describe_changes(result.events, rows) if isinstance(command, Operate) else ()
+        says_more = isinstance(command, Operate) and (command.verb in SAY_CHANGES or command.persons > 1)
+        changes = result.describe_changes() if says_more else ()
         applied = Applied(result.task, rows, tuple(result.dispatches), trace_link=result.trace_link, changes=changes)
         return applied if result.convoy is None else self._with_next(applied, result.convoy, command)
 
