@@ -24,6 +24,7 @@ from arriero import (
     testing,
     workflow,
 )
+from arriero.client.app_assignment import Assignment, assign
 from arriero.client.questions import OpenQuestion
 from arriero.testing import World
 
@@ -332,6 +333,24 @@ async def test_a_release_may_ask_in_other_words_and_with_another_form_while_a_ta
             await task.answer(step="question:operators", result=True, **ANA)
         await task.answer(step="question:operators", result=7, **ANA)
         assert await task.result() == 7
+
+
+async def test_a_question_of_an_app_that_was_renamed_is_answered_under_its_new_name(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with App("shop", workflows=[old_words], store=url).running() as before:
+        await before.submit(old_words(1), task_id="1", reply_to="q")
+        async for status in before.replies("q"):
+            if status.kind == "asked":
+                break
+    async with App("operator", store=url) as on:
+        await assign(on.session, Assignment(app="market", from_app="shop"), **ANA)
+    async with App("shop", workflows=[old_words], store=url) as before:
+        with pytest.raises(InvalidInput, match="workflow 'reworded' of App 'market' is not in this App"):
+            await before.task("1").answer(step="question:operators", result=True, **ANA)
+    async with App("market", workflows=[old_words], store=url).running() as after:
+        assert [(one.app, one.task_id) async for one in after.questions()] == [("market", "1")]
+        await after.task("1").answer(step="question:operators", result=True, **ANA)
+        assert await after.task("1").result() is True
 
 
 code_ran_in: list[int] = []

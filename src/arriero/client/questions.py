@@ -138,8 +138,9 @@ async def check_answer(session: Session, loaded: Loaded, row: StepRow, text: str
         return text
     recorded = await check_by_code(session, loaded, row, lambda run: _write_answer(run, row, text))
     if recorded is None:
+        of = f" of App {task.app!r}" if is_another_app(session.app, task.app) else ""
         raise InvalidInput(
-            f"workflow {task.workflow!r} is not in this App: its types are not known here, so {row.label} of task"
+            f"workflow {task.workflow!r}{of} is not in this App: its types are not known here, so {row.label} of task"
             f" {task.task_id!r} cannot be checked"
         )
     return recorded

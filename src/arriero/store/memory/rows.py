@@ -248,6 +248,12 @@ class MemoryProcesses(MemoryDue, ProcessRows):
             self.number_from(what, compute_first_number(self.epoch))
         return self.epoch
 
+    def deliver_open_alerts_again(self) -> None:
+        for alert in list(self.alert_rows.values()):
+            if alert.closed_at is None:
+                again = replace(alert, told=(), attempts=alert.attempts + 1, next_at=self.now())
+                self._put(self.alert_rows, alert.no, again)
+
     def select_lease(self, name: str) -> LeaseRow | None:
         row = self.leases.get(name)
         return None if row is None else self._quarantine.read_shared(row)
