@@ -32,11 +32,13 @@ from ..model import (
     TaskRow,
     TaskState,
     Verb,
+    later,
+    step_number,
 )
 from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Dispatch, Refusal
 from ..model.failures import TaskFailure, choose_public_text
-from ..model.moves import Reported, Succeeded
+from ..model.moves import NewStep, Reported, Succeeded
 from ..model.progress import Published
 from ..model.signals import Inbox
 from ..text.format import CARRIED_OUT, format_limit_changes, format_step
@@ -128,6 +130,51 @@ def build_dispatched(
         step.idempotency_key,
         dict(limits) if limits else None,
         moved_to,
+    )
+
+
+def build_step(
+    task: TaskRow, new: NewStep, ordinal: int, state: StepState, limit_keys: str | None, now: Instant
+) -> StepRow:
+    """Build the row of a step, compensation, timer or wait that a task opens now. ``limit_keys``: that its request is kept with."""
+    return StepRow(
+        step_no=step_number(task.task_no, ordinal),
+        task_no=task.task_no,
+        ordinal=ordinal,
+        kind=new.kind,
+        name=new.name,
+        key=new.key,
+        agent=new.agent,
+        state=state,
+        priority=task.priority,
+        arguments=new.arguments,
+        policy=new.policy,
+        idempotency_key=new.idempotency_key,
+        pivot=new.pivot,
+        effect_free=new.effect_free,
+        compensation=new.compensation,
+        undoes=new.undoes,
+        undo=new.undo,
+        attempt=1,
+        failure_count=0,
+        lost_count=0,
+        taken=False,
+        in_doubt=False,
+        fence=0,
+        locked_by=None,
+        not_before=new.fire_at if new.kind is StepKind.TIMER else now,
+        complete_by=None,
+        wait_by=None if new.wait_within is None else later(now, new.wait_within),
+        target=new.target,
+        limit_keys=limit_keys,
+        result=None,
+        failure=None,
+        result_number=None,
+        delivered_at=None,
+        opened_at=now,
+        finished_at=None,
+        app=task.app,
+        routing=new.routing,
     )
 
 

@@ -40,7 +40,6 @@ from ..model import (
     TaskState,
     Turn,
     later,
-    step_number,
 )
 from ..model.answers import Dispatch
 from ..model.failures import TaskFailure
@@ -272,47 +271,9 @@ class Writer:
         if new.reopens is not None:
             self._reopen(new, new.reopens)
             return
-        ordinal = self.task.opened_count + 1
-        is_timer = new.kind is StepKind.TIMER
-        step = StepRow(
-            step_no=step_number(self.task.task_no, ordinal),
-            task_no=self.task.task_no,
-            ordinal=ordinal,
-            kind=new.kind,
-            name=new.name,
-            key=new.key,
-            agent=new.agent,
-            state=state,
-            priority=self.task.priority,
-            arguments=new.arguments,
-            policy=new.policy,
-            idempotency_key=new.idempotency_key,
-            pivot=new.pivot,
-            effect_free=new.effect_free,
-            compensation=new.compensation,
-            undoes=new.undoes,
-            undo=new.undo,
-            attempt=1,
-            failure_count=0,
-            lost_count=0,
-            taken=False,
-            in_doubt=False,
-            fence=0,
-            locked_by=None,
-            not_before=new.fire_at if is_timer else self.now,
-            complete_by=None,
-            wait_by=None if new.wait_within is None else later(self.now, new.wait_within),
-            target=new.target,
-            limit_keys=name_limit_keys(new, self.rows.limits, self.task.app),
-            result=None,
-            failure=None,
-            result_number=None,
-            delivered_at=None,
-            opened_at=self.now,
-            finished_at=None,
-            app=self.task.app,
-            routing=new.routing,
-        )
+        ordinal, is_timer = self.task.opened_count + 1, new.kind is StepKind.TIMER
+        limit_keys = name_limit_keys(new, self.rows.limits, self.task.app)
+        step = changes.build_step(self.task, new, ordinal, state, limit_keys, self.now)
         is_open = not is_timer and state is StepState.PENDING
         self.set(opened_count=ordinal, open_count=self.task.open_count + is_open)
         self.events.append(changes.build_opened(step))
