@@ -162,7 +162,7 @@ class Callbacks:
         if task.task_id not in self._names:
             return
         life = self._world.store.load_as_is(task.task_no).life
-        rows = [row for _, row in sorted(self._world.store.signal_rows[task.task_no].items())]
+        rows = self._world.list_signals(task.task_id)
         values = {row.value for row in rows}
         for token in self._of[task.task_id]:
             for value in self._accepted[token]:

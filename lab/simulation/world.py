@@ -29,7 +29,7 @@ from arriero.core.undo import list_open_compensations
 from arriero.declare.attempt import Attempt
 from arriero.declare.providers import group_agents
 from arriero.errors import MissingCompensationWarning, MutilatedExport, StoreError
-from arriero.model import HistoryRow, Instant, Loaded, StepRow, StepState, TaskRow, TaskState, Turn
+from arriero.model import HistoryRow, Instant, Loaded, SignalRow, StepRow, StepState, TaskRow, TaskState, Turn
 from arriero.model.answers import Answer, Submitted
 from arriero.model.commands import Submit
 from arriero.model.failures import read_task_failure
@@ -509,6 +509,29 @@ class World:
         if not self.faults.strikes("lost_wakeup", self.random):
             self.spawn(self._hint(node), 0)
         return answers
+
+    # --- what stands in the store
+    def find_task(self, task_id: str) -> TaskRow | None:
+        number = self.store.numbers.get(task_id)
+        return None if number is None else self.store.tasks.get(number)
+
+    def is_over(self, task_id: str) -> bool:
+        """Returns True if a task has ended or was purged."""
+        task = self.find_task(task_id)
+        return task_id in self.people.purged or (task is not None and task.ended_at is not None)
+
+    def list_waiting(self, task_id: str, is_meant: Callable[[StepRow], bool]) -> list[StepRow]:
+        """The open waits of a task that its code has asked for. ``is_meant``: of any wait."""
+        task = self.find_task(task_id)
+        if task is None or task.state is not TaskState.PROCESSING:
+            return []
+        life = self.store.load_as_is(task.task_no).life
+        return [step for step in life if is_meant(step) and step.state is StepState.PENDING]
+
+    def list_signals(self, task_id: str) -> list[SignalRow]:
+        """The signals of a task in the order of their commits."""
+        number = self.store.numbers.get(task_id)
+        return [] if number is None else [row for _, row in sorted(self.store.signal_rows[number].items())]
 
     async def _hint(self, node: Node) -> None:
         process = next((p for p, n in self._nodes.values() if n is node), None)

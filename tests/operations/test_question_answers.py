@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from json_senders import call
 from question_shop import open_app, plant
 from server_world import open_server
 
@@ -20,11 +21,6 @@ WHO = ["--by", "ana", "--reason", "seen the invoice"]
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'questions.db'}"
-
-
-async def call(url: str, *arguments: str) -> Any:
-    """The command line in this process."""
-    return await asyncio.to_thread(CliRunner().invoke, commands, [*arguments, "--store", url])
 
 
 async def list_by_command(url: str, *options: str) -> list[dict[str, Any]]:
