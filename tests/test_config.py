@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from arriero import InvalidInput
-from arriero.config import CONFLICTS, SETTINGS, Configuration, format_setting, load_configuration, unknown_variables
-from arriero.config.values import COUNT_MAX, SECRET_MASKED, mask_value
+from arriero.config import CONFLICTS, SETTINGS, Configuration, load_configuration, unknown_variables
+from arriero.config.values import COUNT_MAX, SECRET_MASKED, format_setting, mask_value
 from arriero.model import Verb
 from arriero.runtime.crash_points import VARIABLE as CRASH_VARIABLE
 from arriero.runtime.settings import DEFAULT_ROLES, Settings

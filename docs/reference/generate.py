@@ -20,7 +20,8 @@ from arriero import Agent, App, Breaker, ConvoyPolicy, Retry, Supervision, workf
 from arriero.audit.check import CHECKED
 from arriero.cli.main import commands
 from arriero.client.tasks import TaskSelector
-from arriero.config import SETTINGS, Setting, format_setting
+from arriero.config import SETTINGS
+from arriero.config.values import Setting, format_setting
 from arriero.core.attempts import EXTEND_MAX_FACTOR
 from arriero.core.capacity import BURST, PER_SECOND
 from arriero.core.due import PRIORITY_STEP_SECONDS

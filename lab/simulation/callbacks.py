@@ -24,6 +24,7 @@ from arriero.model.policies import Retry, Supervision
 from arriero.model.signals import SET_ASIDE, address_wait, label_callback
 from arriero.store.contract import CALLBACK_SECRET, SECRET_BYTES
 
+from .ports import SimulatedPorts
 from .shop import REMOTE, left, take
 from .store import SimulatedStore
 
@@ -38,6 +39,7 @@ AGAIN = 0.7  # of the deliveries: they come again
 SHORTLY = 0.6  # of those: before the task may have heard of the first one
 WITH_ANOTHER_VALUE = 0.5  # of those, too
 UNFIT = 0.15  # of the values: the code cannot read them
+WITHOUT_URL = 0.5  # of the seeds: the first node does not know `public_url`, and begins no such step
 WITH_CODE = 0.5  # of the servers: they check values by the code of the task
 LOOK_SECONDS = 0.1
 Got = list[str | None]  # by the callbacks, in their order; None: its time was over
@@ -86,13 +88,15 @@ class Callbacks:
     agents = ()
     workflows: tuple[Workflow[[int, bool], Got], ...] = (calls_banks_in_a_row, calls_banks_side_by_side)
 
-    def __init__(self, world: "World", random: Random) -> None:
+    def __init__(self, world: "World", random: Random, *, has_node_without_url: bool) -> None:
         self._world = world
+        self._has_node_without_url = has_node_without_url
         self._random = random
         self._names = [f"calls-{number}" for number in range(random.randint(1, TASKS_MAX))]
         self._served: set[str] = set()  # tokens
         self._accepted: defaultdict[str, list[str]] = defaultdict(list)  # values that were accepted as new, by token
         self._of: defaultdict[str, list[str]] = defaultdict(list)  # tokens of a task
+        self._ports = SimulatedPorts(world, 0, Random(0))  # draws nothing
         # The store would draw it, and a run would not repeat itself.
         world.store.secrets[CALLBACK_SECRET] = random.randbytes(SECRET_BYTES).hex()
 
@@ -136,7 +140,7 @@ class Callbacks:
     async def _deliver(self, token: str, value: str) -> str:
         """Deliver a value until there is an answer. Returns why it was refused; empty: it was not."""
         codes = self._world.app.session.codes if self._random.random() < WITH_CODE else {}
-        server: Any = SimpleNamespace(store=SimulatedStore(self._world.network), app="", codes=codes)
+        server: Any = SimpleNamespace(store=SimulatedStore(self._world.network), app="", codes=codes, ports=self._ports)
         server.send = lambda command: _send(server.store, command)
         while True:
             try:
@@ -148,13 +152,17 @@ class Callbacks:
             except StoreError:
                 await asyncio.sleep(self._random.uniform(0.05, 0.5))
 
+    def leaves_out(self, node: int) -> bool:
+        """Returns True if a node does not know `public_url`."""
+        return node == 0 and self._has_node_without_url
+
     # --- judging
     def judge(self, task: TaskRow) -> Iterator[Violation]:
         """Compare what a task got with what was accepted for it."""
         if task.task_id not in self._names:
             return
         life = self._world.store.load_as_is(task.task_no).life
-        rows = [row for _, row in sorted(self._world.store.signal_rows[task.task_no].items())]
+        rows = self._world.list_signals(task.task_id)
         values = {row.value for row in rows}
         for token in self._of[task.task_id]:
             for value in self._accepted[token]:
@@ -189,4 +197,7 @@ async def _send(store: Any, command: Any) -> Any:
 def draw_callbacks(world: "World", seed: int, *, may_have: bool) -> Callbacks | None:
     """Draw whether callbacks are part of the world of a seed. A source of its own leaves others as they were."""
     random = Random(f"callbacks-{seed}")
-    return Callbacks(world, random) if random.random() < SHARE and may_have else None
+    if random.random() >= SHARE or not may_have:
+        return None
+    lacks = Random(f"callbacks-without-url-{seed}").random() < WITHOUT_URL
+    return Callbacks(world, random, has_node_without_url=lacks)

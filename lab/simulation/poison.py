@@ -60,16 +60,11 @@ class Poison:
     async def submit_healthy(self) -> None:
         """Submit healthy tasks one after the other: without them no call shows that the service is healthy."""
         number = 0
-        while any(not self._has_ended(name) for name in self._names):
+        while any(not self._world.is_over(name) for name in self._names):
             name = f"healthy-{number}"
             await self._world.submit([self._world.submission(healthy(number, False), name, self._random, number)])
             await asyncio.sleep(self._random.uniform(0.5, 2))
             number += 1
-
-    def _has_ended(self, name: str) -> bool:
-        number = self._world.store.numbers.get(name)
-        task = None if number is None else self._world.store.tasks.get(number)
-        return name in self._world.people.purged or (task is not None and task.ended_at is not None)
 
 
 def draw_poison(world: "World", seed: int, *, may_have: bool) -> Poison | None:

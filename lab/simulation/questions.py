@@ -97,14 +97,14 @@ class Questions:
     async def _answer_all(self, name: str) -> None:
         """Answer at any instant, also around the end of the time; what has a time may be left to it."""
         begin, seen = self._world.loop.time(), set[int]()
-        while not self._is_over(name):
+        while not self._world.is_over(name):
             await asyncio.sleep(self._random.uniform(0.05, 1.2))
-            for step in self._list_open(name):
+            for step in self._world.list_waiting(name, is_question):
                 if step.step_no not in seen:
                     seen.add(step.step_no)
                     self._plan_late_answer(name, step)
             is_patient = self._world.loop.time() < begin + PATIENCE_SECONDS
-            for step in self._list_open(name):
+            for step in self._world.list_waiting(name, is_question):
                 if is_patient and self._random.random() < 0.6:
                     continue
                 if not is_patient and step.not_before is not None:
@@ -138,22 +138,6 @@ class Questions:
             return
         if not isinstance(answer, Refusal):
             self._given.setdefault((name, loaded.task.past_count, step.ordinal), []).append(result)
-
-    # --- what stands in the store
-    def _find_task(self, name: str) -> TaskRow | None:
-        number = self._world.store.numbers.get(name)
-        return None if number is None else self._world.store.tasks.get(number)
-
-    def _is_over(self, name: str) -> bool:
-        task = self._find_task(name)
-        return name in self._world.people.purged or (task is not None and task.ended_at is not None)
-
-    def _list_open(self, name: str) -> list[StepRow]:
-        task = self._find_task(name)
-        if task is None or task.state is not TaskState.PROCESSING:
-            return []
-        life = self._world.store.load_as_is(task.task_no).life
-        return [step for step in life if is_question(step) and step.state is StepState.PENDING]
 
     # --- judging
     def judge(self, task: TaskRow) -> Iterator[Violation]:

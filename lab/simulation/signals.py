@@ -140,8 +140,8 @@ class Signals:
     async def _send_at_timeouts(self, name: str) -> None:
         """Send in the instant in which the time of a wait is over, a little before and a little after."""
         store, seen = self._world.store, set[int]()
-        while not self._is_over(name):
-            for step in self._list_waits(name):
+        while not self._world.is_over(name):
+            for step in self._world.list_waiting(name, is_wait):
                 if step.not_before is not None and step.step_no not in seen:
                     seen.add(step.step_no)
                     left = (step.not_before - store.now()) / MICROSECONDS
@@ -154,7 +154,7 @@ class Signals:
         """Send to a task that has ended, too."""
         while True:
             await asyncio.sleep(1)
-            if self._is_over(name):
+            if self._world.is_over(name):
                 break
         self._spawn_send(name, approved)
 
@@ -165,9 +165,9 @@ class Signals:
     async def _send_what_is_missing(self, name: str) -> None:
         """Send for each wait that nothing in the inbox is for. One for which something is there must end by itself."""
         await asyncio.sleep(SPREAD_SECONDS)
-        while not self._is_over(name):
-            inbox = [signal for signal in self._list_signals(name) if signal.step is None]
-            for step in self._list_waits(name):
+        while not self._world.is_over(name):
+            inbox = [signal for signal in self._world.list_signals(name) if signal.step is None]
+            for step in self._world.list_waiting(name, is_wait):
                 if step.not_before is None and not any(may_take(step, signal) for signal in inbox):
                     await self._send(name, approved if step.name == approved.wait_name else paid, fits=True)
                     break
@@ -220,31 +220,10 @@ class Signals:
         elif isinstance(answer, Refusal) and command.signal_id not in self._kept[name]:
             self._refused[name].add(command.signal_id)
 
-    # --- what stands in the store
-    def _find_task(self, name: str) -> TaskRow | None:
-        number = self._world.store.numbers.get(name)
-        return None if number is None else self._world.store.tasks.get(number)
-
-    def _is_over(self, name: str) -> bool:
-        task = self._find_task(name)
-        return name in self._world.people.purged or (task is not None and task.ended_at is not None)
-
-    def _list_signals(self, name: str) -> list[SignalRow]:
-        number = self._world.store.numbers.get(name)
-        return [] if number is None else [row for _, row in sorted(self._world.store.signal_rows[number].items())]
-
-    def _list_waits(self, name: str) -> list[StepRow]:
-        """The open waits of a task."""
-        task = self._find_task(name)
-        if task is None or task.state is not TaskState.PROCESSING:
-            return []
-        life = self._world.store.load_as_is(task.task_no).life
-        return [step for step in life if is_wait(step) and step.state is StepState.PENDING]
-
     # --- judging
     def judge(self, task: TaskRow) -> Iterator[Violation]:
         """Compare what a task got with what was acknowledged and kept. The task may have ended or not."""
-        signals = self._list_signals(task.task_id)
+        signals = self._world.list_signals(task.task_id)
         if task.task_id not in self._names:
             return
         rows = Counter(signal.signal_id for signal in signals)

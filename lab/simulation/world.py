@@ -30,7 +30,7 @@ from arriero.core.undo import list_open_compensations
 from arriero.declare.attempt import Attempt
 from arriero.declare.providers import group_agents
 from arriero.errors import MissingCompensationWarning, MutilatedExport, StoreError
-from arriero.model import HistoryRow, Instant, Loaded, StepRow, StepState, TaskRow, TaskState, Turn
+from arriero.model import HistoryRow, Instant, Loaded, SignalRow, StepRow, StepState, TaskRow, TaskState, Turn
 from arriero.model.answers import Answer, Submitted
 from arriero.model.commands import Submit
 from arriero.model.failures import read_task_failure
@@ -320,6 +320,13 @@ class World:
         """Settings of each node."""
         return self.settings
 
+    def _build_settings_of(self, number: int) -> Settings:
+        settings = self.build_settings()
+        for part in self.waiting:
+            if isinstance(part, Callbacks) and part.leaves_out(number):
+                settings = msgspec.structs.replace(settings, public_url="")
+        return settings
+
     def get_judged_rate(self) -> int | None:
         """At how many a second attempts that expired come back under each leader; None: that is not judged."""
         return self.settings.redispatch_per_second_max
@@ -372,7 +379,7 @@ class World:
                     codes=self.app.session.codes,
                     store=store,  # type: ignore[arg-type]  # its methods are set in a loop
                     ports=ports,
-                    settings=self.build_settings(),
+                    settings=self._build_settings_of(number),
                     roles=roles,
                     on_end=lambda _task, _live: None,
                     substitutes=Substitutes(self._on_try)
@@ -508,6 +515,29 @@ class World:
         if not self.faults.strikes("lost_wakeup", self.random):
             self.spawn(self._hint(node), 0)
         return answers
+
+    # --- what stands in the store
+    def find_task(self, task_id: str) -> TaskRow | None:
+        number = self.store.numbers.get(task_id)
+        return None if number is None else self.store.tasks.get(number)
+
+    def is_over(self, task_id: str) -> bool:
+        """Returns True if a task has ended or was purged."""
+        task = self.find_task(task_id)
+        return task_id in self.people.purged or (task is not None and task.ended_at is not None)
+
+    def list_waiting(self, task_id: str, is_meant: Callable[[StepRow], bool]) -> list[StepRow]:
+        """The open waits of a task that its code has asked for. ``is_meant``: of any wait."""
+        task = self.find_task(task_id)
+        if task is None or task.state is not TaskState.PROCESSING:
+            return []
+        life = self.store.load_as_is(task.task_no).life
+        return [step for step in life if is_meant(step) and step.state is StepState.PENDING]
+
+    def list_signals(self, task_id: str) -> list[SignalRow]:
+        """The signals of a task in the order of their commits."""
+        number = self.store.numbers.get(task_id)
+        return [] if number is None else [row for _, row in sorted(self.store.signal_rows[number].items())]
 
     async def _hint(self, node: Node) -> None:
         process = next((p for p, n in self._nodes.values() if n is node), None)

@@ -165,6 +165,36 @@ def test_a_dry_run_changes_nothing(troubled: Call) -> None:
     assert history(troubled) == before
 
 
+def test_what_was_changed_and_what_was_not_is_told_as_the_dry_run_foretold_it(troubled: Call) -> None:
+    asked = ("task", "adjust", "later", *WHY, "--deadline", "2d", "--attempts", "9")
+    foretold, done = troubled(*asked, "--dry-run").stdout.splitlines(), troubled(*asked).stdout.splitlines()
+    assert foretold[0].startswith("adjust would be accepted; task later is processing")
+    assert done[0].startswith("task later is processing")
+    assert foretold[1].startswith("would change: to be done by ")
+    assert done[1].startswith("changed: to be done by ")
+    assert foretold[2] == done[2] == "unchanged: there is no open step"
+    as_json = json.loads(troubled(*asked, "--json").stdout)
+    assert as_json["changes"][1] == "unchanged: there is no open step"
+    many = ("task", "adjust", "--state", "processing", *WHY, "--deadline", "3d", "--attempts", "9", "--yes")
+    told = troubled(*many).stdout.splitlines()
+    assert told[0].startswith("adjust later: to be done by ")
+    assert "; unchanged: there is no open step" in "".join(told)
+    (line,) = map(json.loads, troubled(*many, "--json").stdout.splitlines())
+    assert (line["outcome"], line["changes"][1]) == ("done", "unchanged: there is no open step")
+
+
+def test_a_dry_run_on_many_tasks_tells_where_the_verb_would_only_count_as_an_approval(
+    troubled: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARRIERO_APPROVALS_PAUSE", "2")
+    many = ("task", "pause", "--state", "processing", *WHY, "--dry-run")
+    told = " ".join(troubled(*many).stdout.split())
+    assert told.endswith("pause: would be accepted for 1 of 1 task, for 1 only as one approval of several")
+    line = json.loads(troubled(*many, "--json").stdout)
+    assert (line["id"], line["outcome"]) == ("later", "would_count")
+    assert line["changes"][0].startswith("would be kept as an approval by ")
+
+
 def test_a_verb_says_that_nothing_runs(troubled: Call, shop: Path) -> None:
     note = f"arriero: note: no Scheduler is alive on the store sqlite:///{shop}/arriero.db"
     assert troubled("task", "resubmit", "h1", *WHY).stderr.startswith(note)

@@ -78,9 +78,11 @@ async def test_each_of_many_tasks_waits_for_a_second_person(shop: Shop) -> None:
         pending = world.app.tasks(state="pending")
         trial = await pending.cancel(**WHO, dry_run=True)
         assert (len(trial.done), trial.refused) == (3, ())
+        assert trial.would_count == trial.done
         first = await pending.cancel(**WHO)
         assert (first.done, len(first.refused)) == ((), 3)
         assert all("needs 2 operators" in reason for _, reason in first.refused)
+        assert (await pending.cancel(**BO, dry_run=True)).would_count == ()
         assert len((await pending.cancel(**BO)).done) == 3
 
 

@@ -116,7 +116,8 @@ async def test_many_tasks_are_changed_by_what_they_have_in_common(shop: Shop) ->
         assert foretold.done == ("order-0", "order-1") == tuple(foretold.changes)
         assert "step charge: next attempt not before 2026-" in foretold.changes["order-0"][0]
         assert all(row_of(world, task, "charge").not_before for task in tasks)
-        assert (await waiting.adjust(**WHO, step="charge", delay=0)).done == foretold.done
+        carried_out = await waiting.adjust(**WHO, step="charge", delay=0)
+        assert (carried_out.done, carried_out.changes) == (foretold.done, foretold.changes)
         assert [await task.result() for task in tasks] == ["receipt for 1"] * 2
 
 
@@ -127,7 +128,9 @@ async def test_a_dry_run_and_the_history_tell_what_of_a_change_of_all_steps_is_l
         asked: dict[str, Any] = {"deadline": DAY, "attempts": 900, "delay": 0}
         foretold = await world.app.tasks(state="processing").adjust(**WHO, dry_run=True, **asked)
         assert foretold.changes["order"][1] == "unchanged: there is no open step"
-        await task.adjust(**WHO, **asked)
+        changed = await task.adjust(**WHO, **asked)
+        assert changed[1:] == foretold.changes["order"][1:]
+        assert changed[0].startswith("to be done by 2026-")
         (act,) = TaskPast([row async for row in world.app.session.store.history()]).acts
         assert act.changes[1] == foretold.changes["order"][1]
 

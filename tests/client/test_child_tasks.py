@@ -12,7 +12,6 @@ from arriero import (
     InvalidInput,
     Permanent,
     StepFailed,
-    Supervision,
     TaskCompensated,
     TaskHeld,
     testing,

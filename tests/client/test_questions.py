@@ -1,6 +1,7 @@
 """Questions to operators through the public API, on a virtual clock."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,7 +12,19 @@ import pytest
 from pydantic import BaseModel
 
 import arriero
-from arriero import Agent, App, ApprovalNeeded, InvalidInput, TaskCompensated, TaskHeld, VerbRefused, testing, workflow
+from arriero import (
+    Agent,
+    App,
+    ApprovalNeeded,
+    CallbackRefused,
+    InvalidInput,
+    TaskCompensated,
+    TaskHeld,
+    VerbRefused,
+    testing,
+    workflow,
+)
+from arriero.client.app_assignment import Assignment, assign
 from arriero.client.questions import OpenQuestion
 from arriero.testing import World
 
@@ -208,13 +221,12 @@ async def test_a_dry_run_of_an_answer_counts_who_gave_the_same(world: World) -> 
     chosen = world.app.tasks(workflow="pay_out_by_two")
     answer: dict[str, Any] = {"step": "question:finance", "result": True}
     trial = await chosen.answer(**answer, **ANA, dry_run=True)
-    assert (trial.done, trial.refused) == (("t",), ())
+    assert (trial.done, trial.would_count, trial.refused) == (("t",), ("t",), ())
     assert trial.changes["t"][0].startswith("would be kept as an approval by ana")
     with pytest.raises(ApprovalNeeded):
         await task.answer(**answer, **ANA)
-    assert (await chosen.answer(**answer, **BO, dry_run=True)).changes["t"] == (
-        "would be carried out, approved by ana",
-    )
+    trial = await chosen.answer(**answer, **BO, dry_run=True)
+    assert (trial.changes["t"], trial.would_count) == (("would be carried out, approved by ana",), ())
     differs = await chosen.answer(step="question:finance", result=False, **BO, dry_run=True)
     assert differs.changes["t"][0].startswith("would be kept as an approval by bo")
 
@@ -321,6 +333,49 @@ async def test_a_release_may_ask_in_other_words_and_with_another_form_while_a_ta
             await task.answer(step="question:operators", result=True, **ANA)
         await task.answer(step="question:operators", result=7, **ANA)
         assert await task.result() == 7
+
+
+async def test_a_question_of_an_app_that_was_renamed_is_answered_under_its_new_name(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with App("shop", workflows=[old_words], store=url).running() as before:
+        await before.submit(old_words(1), task_id="1", reply_to="q")
+        async for status in before.replies("q"):
+            if status.kind == "asked":
+                break
+    async with App("operator", store=url) as on:
+        await assign(on.session, Assignment(app="market", from_app="shop"), **ANA)
+    async with App("shop", workflows=[old_words], store=url) as before:
+        with pytest.raises(InvalidInput, match="workflow 'reworded' of App 'market' is not in this App"):
+            await before.task("1").answer(step="question:operators", result=True, **ANA)
+    async with App("market", workflows=[old_words], store=url).running() as after:
+        assert [(one.app, one.task_id) async for one in after.questions()] == [("market", "1")]
+        await after.task("1").answer(step="question:operators", result=True, **ANA)
+        assert await after.task("1").result() is True
+
+
+code_ran_in: list[int] = []
+
+
+@workflow
+async def notes_its_thread(number: int) -> int:
+    code_ran_in.append(threading.get_ident())
+    callback = arriero.callback(int)
+    return await arriero.ask("How many?", int) + await callback
+
+
+async def test_the_code_that_checks_an_answer_or_a_callback_runs_beside_the_event_loop(tmp_path: Any) -> None:
+    async with App("shop", workflows=[notes_its_thread], store=f"sqlite:///{tmp_path}/store.db").running() as app:
+        task = await app.submit(notes_its_thread(1), task_id="1", reply_to="q")
+        async for status in app.replies("q"):
+            if status.kind == "asked":
+                break
+        code_ran_in.clear()
+        with pytest.raises(InvalidInput, match="Expected `int`"):
+            await task.answer(step="question:operators", result="7", **ANA)
+        with pytest.raises(CallbackRefused, match="Expected `int`"):
+            await task.complete_callback("callback", "7", by="ana")
+        assert len(code_ran_in) == 2
+        assert threading.get_ident() not in code_ran_in
 
 
 async def test_an_answer_where_the_code_is_not_here_is_refused_by_name(world: World) -> None:

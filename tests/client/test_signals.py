@@ -26,7 +26,7 @@ from arriero import (
 )
 from arriero.client.signals import build_send
 from arriero.errors import ArrieroError
-from arriero.model.commands import AnyCommand
+from arriero.model.commands import Advance, AnyCommand, Claim, SendSignal
 from arriero.model.signals import VALUE_BYTES_MAX
 from arriero.testing import World
 
@@ -373,26 +373,64 @@ async def test_a_request_is_answered_by_the_task_that_received_it(world: World) 
     assert await first.request(change_address("x"), timeout=5, request_id="r") == 1
 
 
+def note_commits(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[AnyCommand]]:
+    """The commits of the process from now on. It holds no task."""
+    node = world.app.session.openings.find().node
+    assert node is not None and node.session is not None
+    assert node.session.scheduler.drivers == {}
+    written: list[Sequence[AnyCommand]] = []
+    committer = node.session.committer
+    write = committer._write
+
+    async def note(commands: Sequence[AnyCommand]) -> Sequence[Any]:
+        written.append(commands)
+        return await write(commands)
+
+    monkeypatch.setattr(committer, "_write", note)
+    return written
+
+
 async def test_the_commit_of_a_signal_is_also_that_of_the_claim_of_a_task_that_waits(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = await world.app.submit(patient(3_600))
     await world.clock.advance(60)
-    node = world.app.session.openings.find().node
-    assert node is not None and node.session is not None
-    assert node.session.scheduler.drivers == {}  # it was put down
-    written: list[list[str]] = []
-    committer = node.session.committer
-    write = committer._write
-
-    async def note(commands: Sequence[AnyCommand]) -> Sequence[Any]:
-        written.append([type(command).__name__ for command in commands])
-        return await write(commands)
-
-    monkeypatch.setattr(committer, "_write", note)
+    written = note_commits(world, monkeypatch)
     await task.send(approved(Approval("ana")))
     assert await task.result() == "ana"
-    assert written[:2] == [["SendSignal", "Claim"], ["Advance"]]
+    (sent, claim), (advance,) = written
+    assert isinstance(sent, SendSignal)
+    assert isinstance(claim, Claim)
+    assert isinstance(advance, Advance)
+    assert claim.only == (sent.task_no,)  # it looks for no other
+
+
+async def test_behind_a_signal_whatever_is_due_is_claimed_if_others_may_come_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = await world.app.submit(patient(3_600))
+    await world.clock.advance(60)
+    written = note_commits(world, monkeypatch)
+    node = world.app.session.openings.find().node
+    assert node is not None and node.session is not None
+    node.session.scheduler._caught_up = False  # as after a claim that left tasks behind
+    await task.send(approved(Approval("ana")))
+    assert await task.result() == "ana"
+    _, claim = written[0]
+    assert isinstance(claim, Claim)
+    assert claim.only == ()
+
+
+async def test_one_claim_takes_the_tasks_of_signals_that_were_sent_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [await world.app.submit(patient(3_600)) for _ in range(3)]
+    await world.clock.advance(60)
+    written = note_commits(world, monkeypatch)
+    await asyncio.gather(*(task.send(approved(Approval("ana"))) for task in tasks))
+    assert [await task.result() for task in tasks] == ["ana"] * 3
+    assert [type(command) for command in written[0]] == [SendSignal] * 3 + [Claim]
+    assert {type(command) for commands in written[1:] for command in commands} == {Advance}
 
 
 async def test_a_release_may_change_the_limit_of_a_wait_while_a_task_waits(world: World) -> None:

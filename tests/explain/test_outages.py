@@ -69,6 +69,20 @@ def process(steps: tuple[tuple[str, str], ...] = (("payments", "charge"),)) -> P
     return ProcessRow(1, "host-1-abcdef012345", later(NOW, 3), False, msgspec.json.encode(about).decode())
 
 
+def test_requests_that_wait_for_a_url_are_no_matter_of_room() -> None:
+    steps = (("payments", "charge"), ("payments", "collect"))
+    about = ProcessAbout(app="shop", roles=("agents",), steps=steps, without_url=steps[1:])
+    lacking = ProcessRow(2, "host-2-abcdef012345", later(NOW, 3), False, msgspec.json.encode(about).decode())
+    found = survey(requests=[Requests(agent="payments", due=7, oldest_at=ago(600), running=3)])
+    (starved,) = [one for one in diagnose_attempts(found, [lacking]) if one.about == "starved"]
+    assert "; step collect: its callback needs a URL, and no public_url is set for process 2" in starved.says
+    assert starved.remedy.startswith("set public_url in arriero.toml")
+    other = msgspec.structs.replace(about, without_url=())
+    with_url = msgspec.structs.replace(lacking, process_no=3, about=msgspec.json.encode(other).decode())
+    (starved,) = [one for one in diagnose_attempts(found, [lacking, with_url]) if one.about == "starved"]
+    assert "max_in_flight" in starved.remedy
+
+
 def diagnosed(found: AttemptSurvey) -> list[Finding]:
     return diagnose_attempts(found, (process(),))
 

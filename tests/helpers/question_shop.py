@@ -31,11 +31,11 @@ def open_app(url: str) -> App:
     return App("shop", workflows=[pay_out, name_it], store=url)
 
 
-async def plant(url: str) -> None:
-    """Bring tasks into the store whose questions are open."""
+async def plant(url: str, named: str = "named") -> None:
+    """Bring tasks into the store whose questions are open. ``named``: the id of the one that asks for a name."""
     shop = open_app(url)
     async with shop.running():
-        for task_id, work in (("small", pay_out(90)), ("large", pay_out(10_000)), ("named", name_it())):
+        for task_id, work in (("small", pay_out(90)), ("large", pay_out(10_000)), (named, name_it())):
             await shop.submit(work, task_id=task_id, reply_to="desk")
             async for status in shop.replies("desk"):
                 if status.kind == "asked":

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from json_senders import call
 from question_shop import open_app, plant
 from server_world import open_server
 
@@ -19,11 +21,6 @@ WHO = ["--by", "ana", "--reason", "seen the invoice"]
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'questions.db'}"
-
-
-async def call(url: str, *arguments: str) -> Any:
-    """The command line in this process."""
-    return await asyncio.to_thread(CliRunner().invoke, commands, [*arguments, "--store", url])
 
 
 async def list_by_command(url: str, *options: str) -> list[dict[str, Any]]:
@@ -94,6 +91,17 @@ async def test_two_operators_answer_on_different_interfaces_where_the_question_w
         done = await world.http.post("/v1/tasks/large:answer", json={**body, "result": {"approved": True, "note": ""}})
         assert done.status_code == 200, done.text
         assert [one["task_id"] for one in await list_by_command(url)] == ["small", "named"]
+
+
+async def test_the_command_that_is_listed_answers_a_task_whose_id_begins_with_a_dash(url: str) -> None:
+    await plant(url, named="-n")
+    (listed,) = await list_by_command(url, "--of", "legal")
+    _, *typed = shlex.split(listed["command"].replace("JSON", "'\"lamp\"'").replace("TEXT", "seen"))
+    answered = await asyncio.to_thread(
+        CliRunner().invoke, commands, typed, env={"ARRIERO_STORE": url, "ARRIERO_APP": APP}
+    )
+    assert answered.exit_code == 0, answered.output
+    assert await list_by_command(url, "--of", "legal") == []
 
 
 async def test_explain_and_the_alert_say_what_is_asked_and_what_to_type(url: str) -> None:

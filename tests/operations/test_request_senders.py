@@ -1,57 +1,20 @@
 """Requests as JSON: what the command line and HTTP accept, the reply that both print, and what each refuses by name."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import httpx2
+import json_senders
 import pytest
-from click.testing import CliRunner
-from server_world import TOKENS, ServerWorld, open_server
+from json_senders import call, check_refusals
+from server_world import open_server
 from signal_shop import change_address, deliver, open_app, plant
 
 from arriero import App, RequestRefused
-from arriero.cli.main import commands
 from arriero.model.signals import VALUE_BYTES_MAX
 
-APP = "signal_shop:app"
-
-
-class Said(NamedTuple):
-    """What an interface answered. ``code``: of its problem; empty: it accepted."""
-
-    code: str
-    says: str
-    exit_code: int = 0
-    because: str = ""
-    answer: Any = None
-
-
-async def call(url: str, *arguments: str, given: str = "") -> Any:
-    """The command line in this process."""
-    return await asyncio.to_thread(CliRunner().invoke, commands, [*arguments, "--store", url], given)
-
-
-async def by_command(url: str, task: str, name: str, value: str, request_id: str, *more: str) -> Said:
-    options = ["--request-id", request_id, "--by", "ana", "--app", APP, "--json", *more]
-    done = await call(url, "task", "request", task, name, "-", *options, given=value)
-    document = json.loads((done.stderr if done.exit_code in (2, 3, 4, 5) else done.stdout).splitlines()[0])
-    assert done.exit_code == 0 or len(done.stderr.splitlines()) == 1, done.stderr
-    return Said(
-        document.get("code", ""), document.get("detail", ""), done.exit_code, document.get("because", ""), document
-    )
-
-
-async def by_http(
-    world: ServerWorld, task: str, name: str, value: str, request_id: str, prefer: str = "wait=30", of: str = "admin"
-) -> tuple[httpx2.Response, Said]:
-    body = f'{{"value": {value}, "request_id": {json.dumps(request_id)}}}'
-    headers = {"Content-Type": "application/json", "Prefer": prefer, "Authorization": f"Bearer {TOKENS[of]}"}
-    answer = await world.http.post(f"/v1/tasks/{task}/requests/{name}", content=body.encode(), headers=headers)
-    document = answer.json()
-    return answer, Said(document.get("code", ""), document.get("detail", ""), 0, document.get("because", ""), document)
+by_command, by_http = partial(json_senders.by_command, "request"), partial(json_senders.by_http, "request")
 
 
 @pytest.fixture
@@ -87,7 +50,6 @@ BAD = [
     ("ended", "change_address", RIGHT, "b13", "signal-refused:ended", 3, "request change_address to task 'ended' is refused"),
     ("undone", "change_address", RIGHT, "b14", "signal-refused:undone", 3, "the task is compensated"),
 ]  # fmt: skip
-OVER_HTTP = {"is not JSON": "invalid-json", "the key 'by' twice": "invalid-json"}  # the gate refuses the whole body
 
 
 async def test_bad_requests_are_refused_alike_by_the_command_line_and_by_http_and_change_nothing(url: str) -> None:
@@ -95,17 +57,7 @@ async def test_bad_requests_are_refused_alike_by_the_command_line_and_by_http_an
     shop = open_app(url)
     async with open_server(shop) as world:
         await shop.submit(deliver(), task_id="delivers")
-        for task, name, value, request_id, code, exit_code, says in BAD:
-            typed = await by_command(url, task, name.replace("%23", "#"), value, request_id)
-            _, asked = await by_http(world, task, name, value, request_id)
-            where = (task, name, value[:30], request_id)
-            wanted, _, because = code.partition(":")
-            assert (typed.code, typed.exit_code, typed.because) == (wanted, exit_code, because), (where, typed)
-            assert (asked.code, asked.because) == (OVER_HTTP.get(says, wanted), because), (where, asked)
-            for one in (typed, asked):
-                assert says in one.says, (where, one)
-                assert len(one.says) < 500, where
-                assert "\n" not in one.says, where
+        await check_refusals("request", url, world, BAD)
         for task in ("delivers", "waits", "ended", "undone", "elsewhere"):
             assert (await world.http.get(f"/v1/tasks/{task}/signals")).json()["signals"] == []
         odd = await world.http.post("/v1/tasks/delivers/requests/change_address", json={"value": "x", "by": "ana"})
@@ -117,32 +69,32 @@ async def test_a_reply_is_the_same_from_each_interface_and_for_each_that_asks_ag
     async with open_server(shop, opened=False) as world:
         for _ in range(2):
             typed = await by_command(url, "delivers", "change_address", RIGHT, "r1")
-            assert (typed.exit_code, typed.answer["reply"], typed.answer["state"]) == (0, 1, "replied")
-            answer, asked = await by_http(world, "delivers", "change_address", RIGHT, "r1")
-            assert (answer.status_code, asked.answer["reply"], asked.answer["number"]) == (200, 1, 1)
+            assert (typed.status, typed.answer["reply"], typed.answer["state"]) == (0, 1, "replied")
+            asked = await by_http(world, "delivers", "change_address", RIGHT, "r1")
+            assert (asked.status, asked.answer["reply"], asked.answer["number"]) == (200, 1, 1)
             assert (asked.answer["request_id"], asked.answer["created"]) == ("r1", False)
         assert await shop.task("delivers").request(change_address("Main Street 1"), request_id="r1", timeout=60) == 1
-        _, changed = await by_http(world, "delivers", "change_address", '"Main Street 9"', "r1")
+        changed = await by_http(world, "delivers", "change_address", '"Main Street 9"', "r1")
         assert (changed.code, changed.because) == ("signal-refused", "another_value")
         done = await call(url, "task", "request", "delivers", "change_address", '"Main Street 2"', "--by", "ana")
         assert (done.exit_code, done.stdout) == (0, "2\n"), done.output
         assert await shop.task("delivers").result(timeout=60) == ["Main Street 1", "Main Street 2"]
-        late, asked = await by_http(world, "delivers", "change_address", RIGHT, "r1")
-        assert (late.status_code, asked.answer["reply"]) == (200, 1)
+        asked = await by_http(world, "delivers", "change_address", RIGHT, "r1")
+        assert (asked.status, asked.answer["reply"]) == (200, 1)
 
 
 async def test_a_refusal_of_the_code_says_its_reason_to_those_who_may_read_reasons(url: str, shop: App) -> None:
     await shop.submit(deliver(), task_id="delivers")
     async with open_server(shop, opened=False) as world:
         typed = await by_command(url, "delivers", "change_address", '""', "r1")
-        assert (typed.code, typed.exit_code) == ("request-refused", 3)
+        assert (typed.code, typed.status) == ("request-refused", 3)
         assert typed.says == "task 'delivers' refuses the request: an address has at least one letter"
-        answer, asked = await by_http(world, "delivers", "change_address", '""', "r1")
-        assert (answer.status_code, asked.code, asked.says) == (409, "request-refused", typed.says)
-        answer, asked = await by_http(world, "delivers", "change_address", '""', "r1", of="submit")
-        assert (answer.status_code, asked.says) == (409, "task 'delivers' refuses the request")
-        answer, asked = await by_http(world, "delivers", "change_address", RIGHT, "r2", of="submit")
-        assert (answer.status_code, asked.answer["payloads"], asked.answer["state"]) == (200, "withheld", "replied")
+        asked = await by_http(world, "delivers", "change_address", '""', "r1")
+        assert (asked.status, asked.code, asked.says) == (409, "request-refused", typed.says)
+        asked = await by_http(world, "delivers", "change_address", '""', "r1", of="submit")
+        assert (asked.status, asked.says) == (409, "task 'delivers' refuses the request")
+        asked = await by_http(world, "delivers", "change_address", RIGHT, "r2", of="submit")
+        assert (asked.status, asked.answer["payloads"], asked.answer["state"]) == (200, "withheld", "replied")
         assert "reply" not in asked.answer
 
 
@@ -151,10 +103,10 @@ async def test_a_request_without_a_reply_in_time_stays_and_says_how_to_ask_again
     async with open_server(shop) as world:
         await shop.submit(deliver(), task_id="delivers")
         for prefer in ("respond-async", "wait=0"):
-            answer, asked = await by_http(world, "delivers", "change_address", RIGHT, "r1", prefer)
-            assert (answer.status_code, asked.answer["state"]) == (202, "waiting")
+            asked = await by_http(world, "delivers", "change_address", RIGHT, "r1", prefer)
+            assert (asked.status, asked.answer["state"]) == (202, "waiting")
             assert "reply" not in asked.answer
-            assert answer.headers["Preference-Applied"] == prefer
+            assert asked.headers["Preference-Applied"] == prefer
         typed = await call(
             url, "task", "request", "delivers", "change_address", RIGHT, "--request-id", "r1", "--timeout", "0"
         )
@@ -182,21 +134,19 @@ async def test_a_request_without_a_reply_in_time_stays_and_says_how_to_ask_again
     shop = open_app(url)
     async with shop.running():
         again = await by_command(url, "delivers", "change_address", RIGHT, "r1")
-        assert (again.exit_code, again.answer["reply"]) == (0, 1)
+        assert (again.status, again.answer["reply"]) == (0, 1)
 
 
 async def test_a_request_to_a_task_that_ends_without_a_reply_is_refused_by_name(url: str, shop: App) -> None:
     await shop.submit(deliver(), task_id="delivers")
     store = shop.session.store
     async with open_server(shop, opened=False) as world:
-        asking = asyncio.ensure_future(by_http(world, "delivers", "change_address", RIGHT, "r1"))
-        answer, _ = await asking
-        assert answer.status_code == 200
+        assert (await by_http(world, "delivers", "change_address", RIGHT, "r1")).status == 200
         await shop.task("delivers").cancel(by="ana", reason="test")
         with pytest.raises(Exception, match="undone|cancel"):
             await shop.task("delivers").result(timeout=60)
-        answer, asked = await by_http(world, "delivers", "change_address", RIGHT, "r2")
-        assert (answer.status_code, asked.code, asked.because) == (409, "signal-refused", "undone")
+        asked = await by_http(world, "delivers", "change_address", RIGHT, "r2")
+        assert (asked.status, asked.code, asked.because) == (409, "signal-refused", "undone")
     assert len(await store.list_signals(1)) == 1
 
 

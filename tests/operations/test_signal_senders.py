@@ -1,56 +1,21 @@
 """Signals by the command line and by HTTP: what each accepts, and what each refuses by name with nothing changed."""
 
-import asyncio
 import json
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
+import json_senders
 import pytest
-from click.testing import CliRunner
-from server_world import ServerWorld, open_server
+from json_senders import call, check_refusals
+from server_world import open_server
 from signal_shop import Approval, approved, open_app, plant
 
-from arriero.cli.main import commands
 from arriero.core import signals as rules
 from arriero.model.signals import VALUE_BYTES_MAX
 
-APP = "signal_shop:app"
-
-
-class Said(NamedTuple):
-    """What an interface answered. ``code``: of its problem; empty: it accepted."""
-
-    code: str
-    says: str
-    exit_code: int = 0
-    because: str = ""
-
-
-async def call(url: str, *arguments: str, given: str = "") -> Any:
-    """The command line in this process."""
-    options = ["--store", url]
-    return await asyncio.to_thread(CliRunner().invoke, commands, [*arguments, *options], given)
-
-
-async def by_command(url: str, task: str, name: str, value: str, signal_id: str) -> Said:
-    options = ["--signal-id", signal_id, "--by", "ana", "--app", APP, "--json"]
-    done = await call(url, "task", "send", task, name, "-", *options, given=value)
-    document = json.loads((done.stdout if done.exit_code == 0 else done.stderr).splitlines()[0])
-    assert done.exit_code == 0 or len(done.stderr.splitlines()) == 1, done.stderr
-    return Said(document.get("code", ""), document.get("detail", ""), done.exit_code, document.get("because", ""))
-
-
-async def by_http(world: ServerWorld, task: str, name: str, value: str, signal_id: str) -> Said:
-    body = f'{{"value": {value}, "signal_id": {json.dumps(signal_id)}}}'
-    answer = await world.http.post(
-        f"/v1/tasks/{task}/signals/{name}", content=body.encode(), headers={"Content-Type": "application/json"}
-    )
-    document = answer.json()
-    return Said(document.get("code", ""), document.get("detail", ""), 0, document.get("because", ""))
-
-
+by_command, by_http = partial(json_senders.by_command, "signal"), partial(json_senders.by_http, "signal")
 BIG = json.dumps({"by": "a" * 1_000_000})
 RIGHT = '{"by": "ana"}'
 BAD = [
@@ -74,7 +39,6 @@ BAD = [
     ("undone", "approved", RIGHT, "b15", "signal-refused:undone", 3, "the task is compensated"),
     ("full", "approved", RIGHT, "b16", "signal-refused:inbox_full", 3, "1 signal with"),
 ]  # fmt: skip
-OVER_HTTP = {"is not JSON": "invalid-json", "the key 'by' twice": "invalid-json"}  # the gate refuses the whole body
 
 
 @pytest.fixture
@@ -90,17 +54,7 @@ async def test_bad_signals_are_refused_alike_by_the_command_line_and_by_http_and
     async with open_server(shop) as world:
         await shop.task("full").send(approved(Approval("ana")))
         monkeypatch.setattr(rules, "INBOX_MAX", 1)
-        for task, name, value, signal_id, code, exit_code, says in BAD:
-            typed = await by_command(url, task, name.replace("%23", "#"), value, signal_id)
-            asked = await by_http(world, task, name, value, signal_id)
-            where = (task, name, value[:30], signal_id)
-            wanted, _, because = code.partition(":")
-            assert (typed.code, typed.exit_code, typed.because) == (wanted, exit_code, because), (where, typed)
-            assert (asked.code, asked.because) == (OVER_HTTP.get(says, wanted), because), (where, asked)
-            for one in (typed, asked):
-                assert says in one.says, (where, one)
-                assert len(one.says) < 500, where
-                assert "\n" not in one.says, where
+        await check_refusals("signal", url, world, BAD)
         for task, count in (("waits", 0), ("full", 1), ("ended", 0), ("undone", 0), ("elsewhere", 0)):
             listed = await world.http.get(f"/v1/tasks/{task}/signals")
             assert len(listed.json()["signals"]) == count, listed.text
@@ -163,5 +117,5 @@ async def test_a_signal_whose_row_is_damaged_is_named_by_each_interface_and_hide
             assert shown.exit_code == 0, shown.output
             assert named in " ".join(shown.stdout.split()), shown.stdout
         refused = await by_command(url, "waits", "approved", RIGHT, "s3")
-        assert (refused.code, refused.exit_code) == ("unreadable-row", 3)
+        assert (refused.code, refused.status) == ("unreadable-row", 3)
         assert (await by_http(world, "waits", "approved", RIGHT, "s3")).code == "unreadable-row"

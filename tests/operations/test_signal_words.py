@@ -1,17 +1,15 @@
 """What operators read of a task that waits for signals: what it waits for, and the command that sends it."""
 
-import asyncio
 import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
+from json_senders import call
 from runtime_world import eventually
 from signal_shop import open_app, paid, sell
 
 from arriero import App, Task, workflow
-from arriero.cli.main import commands
 from arriero.client.task_verbs import load_task
 from arriero.model.commands import SendSignal
 from arriero.model.signals import is_wait
@@ -20,11 +18,6 @@ from arriero.model.signals import is_wait
 @workflow
 async def pay_soon() -> int:
     return await paid.wait(within=timedelta(days=2))
-
-
-async def call(url: str, *arguments: str) -> Any:
-    """The command line in this process."""
-    return await asyncio.to_thread(CliRunner().invoke, commands, [*arguments, "--store", url], "")
 
 
 async def wait_until_it_waits(app: App, task: Task[Any], count: int) -> None:

@@ -202,6 +202,17 @@ async def claim_and_claim(store: StateStore, names: Sequence[str]) -> list[Two]:
     return [(applied(claim_of(name, FIRST)), applied(claim_of(name, SECOND))) for name in names]
 
 
+async def claim_and_named_claim(store: StateStore, names: Sequence[str]) -> list[Two]:
+    """One claims whatever is due, the other one names the task. Nobody waits for the row."""
+    await free(store, names)
+    numbers = [found.task.task_no for name in names if (found := await store.find(name)) is not None]
+    named = [
+        msgspec.structs.replace(claim_of(name, SECOND), only=(number,))
+        for name, number in zip(names, numbers, strict=True)
+    ]
+    return [(applied(claim_of(name, FIRST)), applied(claim)) for name, claim in zip(names, named, strict=True)]
+
+
 async def claim_and_recover(store: StateStore, names: Sequence[str]) -> list[Two]:
     made = await attempted(store, names, PutDown(Instant(NOON)))
     return [
@@ -648,6 +659,7 @@ def run_all(pair: Pair, schedules: Schedules) -> tuple[tuple[int, int], list[tup
 
 SCENES = [
     claim_and_claim,
+    claim_and_named_claim,
     claim_and_recover,
     claim_and_free,
     claim_and_retire,
@@ -673,7 +685,7 @@ SCENES = [
 
 # Also where core and memory store were wrong in the same way: of these two, one gets what both want.
 WON_BY_ONE = {claim_and_claim, report_and_recover, report_and_free, take_and_take, take_and_recover}
-WON_BY_ONE |= {submit_and_submit, submit_and_submit_within_a_cap}
+WON_BY_ONE |= {claim_and_named_claim, submit_and_submit, submit_and_submit_within_a_cap}
 WON_BY_ONE |= {submit_and_another_body, renew_and_steal, steal_and_steal, renew_and_retire}
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from arriero import Agent, Breaker
-from arriero.core.routing import INTERCHANGEABLE, PINNED, AgentReport, encode_reports
+from arriero.core.routing import INTERCHANGEABLE, PINNED, AgentReport, encode_reports, survey_hosts
 from arriero.model import Instant, StepKind, later
 from arriero.model.agents import BreakerRow, BreakerState
 from arriero.model.moves import NewStep
@@ -16,6 +16,7 @@ from arriero.runtime.agent_router import SIBLING_SECONDS, AgentRouter
 from arriero.runtime.call_monitor import CallCounter, CallWindow, EndedCall
 from arriero.runtime.hosted_agent import HostedAgent
 from arriero.runtime.process_context import ProcessContext
+from arriero.runtime.settings import Settings
 
 NOW = Instant(1_700_000_000_000_000)
 POLICY = Breaker(minimum=4)
@@ -30,7 +31,7 @@ class Routing:
         self.others: tuple[ProcessRow, ...] = ()
         self.at = 0.0
         self.asked: list[str] = []
-        common: Any = {"store": self, "ports": self, "committer": None, "settings": None}
+        common: Any = {"store": self, "ports": self, "committer": None, "settings": Settings()}
         self.clock = self
         context = ProcessContext(**common, actor="here", app="shop")
         self.hosted = {
@@ -175,3 +176,18 @@ def test_requests_of_siblings_are_asked_for_once_in_a_while() -> None:
     assert routing.router.add_siblings(("payments-eu",)) == ("payments-eu",)
     routing.at = SIBLING_SECONDS
     assert routing.router.add_siblings(("payments-eu",)) == ("payments-eu", "payments")
+
+
+def test_a_step_whose_callbacks_need_a_url_goes_where_a_process_has_one(both: Routing) -> None:
+    both.hosted["payments"].without_url = frozenset({"charge"})
+    assert both.routed(4) == {"payments-eu": 4}
+    both.hosted_elsewhere("payments", free=3)
+    assert both.routed(4) == {"payments": 2, "payments-eu": 2}
+
+
+def test_a_process_without_a_url_counts_as_none_for_steps_that_take_callbacks() -> None:
+    about = ProcessAbout(
+        app="shop", roles=("agents",), steps=(("payments", "charge"),), without_url=(("payments", "charge"),)
+    )
+    process = ProcessRow(9, "other", later(NOW, 100), False, msgspec.json.encode(about).decode())
+    assert survey_hosts([process], NOW, "shop")["payments"].steps == frozenset()

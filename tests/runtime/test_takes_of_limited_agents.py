@@ -54,7 +54,7 @@ class Takes:
         self.taker.take_soon()
 
     def learn(self, found: LimitedAgent) -> None:
-        self.limits.learn_limits(found)
+        self.limits.learn_limits(found, has_got=False)
 
 
 def test_polls_do_not_ask_while_the_room_is_used_up_and_ask_again_after_a_while() -> None:
@@ -68,6 +68,20 @@ def test_polls_do_not_ask_while_the_room_is_used_up_and_ask_again_after_a_while(
     assert takes.count == 2
 
 
+def test_polls_ask_twice_a_second_for_what_may_not_begin_here_and_at_once_after_news() -> None:
+    takes = Takes()
+    takes.limits.without_url = frozenset({"charge"})
+    for _ in range(3):
+        takes.take()
+        takes.limits.learn_limits(None, has_got=False)
+    assert takes.count == 1
+    takes.limits.note_waiting()
+    assert takes.count == 2
+    takes.limits.learn_limits(None, has_got=True)
+    takes.take()
+    assert takes.count == 3
+
+
 def test_polls_ask_while_other_keys_have_room() -> None:
     takes = Takes()
     takes.learn(ROOM_FOR_OTHER_KEYS)
@@ -78,7 +92,7 @@ def test_polls_ask_while_other_keys_have_room() -> None:
 async def test_a_slot_that_becomes_free_here_is_asked_for_at_once() -> None:
     takes = Takes()
     takes.learn(USED_UP)
-    takes.limits.reserve(5)
+    takes.limits.reserve("charge", 5)
     takes.take()  # a poll in the same turn of the event loop
     assert takes.count == 0
     await asyncio.sleep(0)

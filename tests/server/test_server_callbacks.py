@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx2
 import msgspec
@@ -23,6 +24,7 @@ from arriero.server.security_middleware import hide_token
 from arriero.store.contract import Purge
 from arriero.testing import World
 
+NO_CODE = AsyncMock(return_value=None)  # as at a server without the code
 bank = Agent("bank")
 urls: list[str] = []
 
@@ -123,7 +125,7 @@ async def test_a_sender_is_asked_to_try_again_while_another_value_is_not_read() 
 async def test_explain_names_the_command_that_completes_a_callback_whose_value_was_set_aside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("arriero.client.callbacks.REPLAYED_MAX", -1)  # as at a server without the code
+    monkeypatch.setattr("arriero.client.callbacks.check_by_code", NO_CODE)
     async with serve() as service:
         _, path = await service.begin()
         assert (await service.http.post(path, json={"id": 7})).json() == {"created": True}

@@ -58,6 +58,39 @@ async def test_a_dry_run_changes_nothing_and_is_refused_as_the_verb_would_be() -
             assert "compensate" in refused["allowed"]
 
 
+async def test_a_dry_run_on_many_tasks_names_those_where_the_verb_would_only_count_as_an_approval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ARRIERO_APPROVALS_PAUSE", "2")
+    async with open_shop(running=True) as world:
+        await world.sell()
+        body: dict[str, Any] = {**WHY, "filter": {"state": "processing"}}
+        tried = await _post(world, "/v1/tasks:pause", {**body, "dry_run": True})
+        assert (tried["outcome"], tried["done"]) == ("would_be_done", ["sleeping"])
+        assert tried["would_count"] == ["sleeping"]
+        assert tried["plan"]
+        assert (await _post(world, "/v1/tasks:pause", body))["refused"][0]["id"] == "sleeping"
+        second = await world.http.post("/v1/tasks:pause", json={**body, "dry_run": True}, headers=bearer("operate"))
+        assert "would_count" not in second.json()
+
+
+async def test_a_verb_answers_with_what_it_changed_and_what_it_left() -> None:
+    async with open_shop(running=True) as world:
+        await world.sell()
+        asked: dict[str, Any] = {**WHY, "deadline": 5_000.0, "attempts": 9}
+        left = "unchanged: there is no open step"
+        for dry_run in (True, False):
+            told = await _post(world, "/v1/tasks/sleeping:adjust", {**asked, "dry_run": dry_run})
+            assert told["changes"][0].startswith("to be done by ")
+            assert told["changes"][1:] == [left]
+        many = {**asked, "filter": {"state": "processing"}}
+        plan = (await _post(world, "/v1/tasks:adjust", {**many, "dry_run": True}))["plan"]
+        for body in (many, {**asked, "plan": plan, "reason": "another"}):
+            assert (await _post(world, "/v1/tasks:adjust", body))["changes"]["sleeping"][1:] == [left]
+        paused = await _post(world, "/v1/tasks/sleeping:pause", WHY)
+        assert "changes" not in paused
+
+
 async def test_a_second_token_approves_what_one_must_not_do_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARRIERO_APPROVALS_COMPENSATE", "2")
     async with open_shop(running=True) as world:

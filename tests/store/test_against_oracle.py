@@ -167,6 +167,7 @@ class SqliteAgainstMemory:
         self.random = random.Random(seed)
         self.asking_random = random.Random(f"asking-{seed}")  # its own, so that the rest is drawn as without it
         self.routing_random = random.Random(f"routing-{seed}")  # so, too
+        self.naming_random = random.Random(f"naming-{seed}")  # so, too
         self.signal_random = random.Random(f"signals-{seed}")  # so, too
         self.pause_random = random.Random(f"pauses-{seed}")  # so, too
         self.clock = TestClock()
@@ -398,7 +399,11 @@ class SqliteAgainstMemory:
     def _claim(self) -> Claim:
         workflows = self.random.choice([("fulfil", "other"), ("fulfil", "other"), ("fulfil",), ()])
         limit, process_no = self.random.choice([1, 2, 9]), self.random.choice(PROCESSES)
-        return Claim(actor="p", process_no=process_no, workflows=workflows, limit=limit, probation=not self.one_in(3))
+        claim = Claim(actor="p", process_no=process_no, workflows=workflows, limit=limit, probation=not self.one_in(3))
+        present = [task.task_no for task in self.seen_tasks]
+        if not present or self.naming_random.random() < 0.7:
+            return claim
+        return msgspec.structs.replace(claim, only=tuple({self.naming_random.choice(present) for _ in range(limit)}))
 
     async def claim(self) -> None:
         await self.apply(self._claim())

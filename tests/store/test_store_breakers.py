@@ -199,6 +199,19 @@ async def test_after_the_cool_off_one_canary_goes_whoever_asks(world: World) -> 
     assert kinds(await store_events(world)) == ["breaker.opened", "breaker.probed"]
 
 
+async def test_a_process_that_begins_no_step_of_the_name_gets_no_canary_and_keeps_none_from_others(
+    world: World,
+) -> None:
+    await waiting(world, "a")
+    await tripped(world)
+    world.clock.move(10)
+    before = await find_breaker(world)
+    assert await world.take(names=("refund",)) == []
+    assert await find_breaker(world) == before
+    (dispatch,) = await world.take()
+    assert dispatch.step.canary == (await find_breaker(world)).fence
+
+
 async def test_a_step_taken_at_once_may_be_the_canary(world: World) -> None:
     task = await world.held()
     await tripped(world)

@@ -263,3 +263,53 @@ async def test_a_claim_brings_the_arguments_and_all_steps_in_their_order(world: 
     assert loaded.arguments == '{"x":[1]}'
     assert [one.ordinal for one in loaded.steps] == list(range(1, 31))
     assert kinds(await world.events(task.task_no))[:2] == ["task.submitted", "task.claimed"]
+
+
+async def test_a_claim_that_names_tasks_takes_these_alone_in_their_order(world: World) -> None:
+    low = await world.submit("low", priority=3)
+    await world.submit("not-named", priority=9)
+    high = await world.submit("high", priority=5)
+    assert await world.claimed_ids(only=(low, high)) == ["high", "low"]
+    assert await world.claimed_ids(only=(low, high)) == []
+    assert await world.claimed_ids() == ["not-named"]
+    await world.check_chains()
+
+
+async def test_a_claim_takes_no_more_of_the_named_tasks_than_it_asks_for(world: World) -> None:
+    numbers = [await world.submit(f"order-{number}", priority=number) for number in range(3)]
+    assert await world.claimed_ids(only=tuple(numbers), limit=2) == ["order-2", "order-1"]
+
+
+async def test_a_claim_passes_over_named_tasks_that_it_may_not_have(world: World) -> None:
+    held = (await world.held("held", 3)).task_no
+    asleep = await world.submit("asleep", delay=60.0)
+    elsewhere = await world.submit("elsewhere", workflow="elsewhere")
+    of_another_app = await world.submit("of-another-app", app="travel")
+    free = await world.submit("free", app="shop")
+    only = (held, asleep, elsewhere, of_another_app, 999, free)
+    assert await world.claimed_ids(only=only, app="shop") == ["free"]
+    assert (await world.task(held)).locked_by == 3
+
+
+async def test_of_named_tasks_on_probation_one_is_claimed(world: World) -> None:
+    numbers = await world.suspects("suspect-1", "suspect-2")
+    plain = await world.submit("plain")
+    assert await world.claimed_ids(only=(*numbers, plain), limit=2) == ["suspect-1", "plain"]
+    assert await world.claimed_ids(only=tuple(numbers), probation=False) == []
+
+
+async def test_a_named_task_comes_with_its_convoy_and_with_all_of_its_steps(world: World) -> None:
+    task = await world.held(convoy="customer-7")
+    task, _ = await world.opened(task, *(step("charge", f"#{n}") for n in range(1, 131)))
+    await world.advance(task, ending=PutDown(Instant(NOON)))
+    (loaded,) = await world.claim(2, only=(task.task_no,))
+    assert loaded.convoy is not None
+    assert loaded.convoy.key == "customer-7"
+    assert [one.ordinal for one in loaded.steps] == list(range(1, 131))
+
+
+async def test_a_retired_process_claims_no_task_that_it_names(world: World) -> None:
+    process_no = await world.process("doomed")
+    task_no = await world.submit()
+    await world.lose(process_no)
+    assert await world.claim(process_no, only=(task_no,)) == []

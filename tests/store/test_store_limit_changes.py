@@ -32,6 +32,8 @@ async def test_changed_limits_stand_in_the_row_and_their_old_values_in_the_histo
     task, charge = await attempted(world, 1)
     answer = await world.written(adjust(task, '{"attempts":9,"complete_within":300.0}', step=1, within=MINUTE))
     assert answer.task.complete_by == later(world.clock(), MINUTE)
+    assert answer.changes[0].startswith("to be done by ")
+    assert answer.changes[1:] == ("step charge: attempts 9 (3 before), complete_within 300 s (10 s before)",)
     policy = read_step_policy(await world.step(charge.step_no))
     assert (policy.supervision.attempts, policy.complete_within, policy.is_adjusted) == (9, 300.0, True)
     verb, adjusted = await world.last_events()
@@ -42,6 +44,15 @@ async def test_changed_limits_stand_in_the_row_and_their_old_values_in_the_histo
         "limits": {"attempts": 9, "complete_within": 300.0},
         "before": {"attempts": 3, "complete_within": 10.0},
     }
+
+
+async def test_the_answer_says_which_open_steps_stayed_as_they_were_and_why(world: World) -> None:
+    task, _ = await attempted(world, 0)
+    answer = await world.written(adjust(task, '{"attempts":9,"delay":0.0}'))
+    assert answer.changes == (
+        "unchanged: delay: step charge is being attempted now: its next attempt is not due yet",
+        "step charge: attempts 9 (3 before)",
+    )
 
 
 async def test_a_report_by_the_old_limits_is_taken_by_the_new_ones(world: World) -> None:

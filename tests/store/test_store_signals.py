@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from store_world import NOON, World
+from store_world import NOON, World, kinds
 
 from arriero.core import signals as rules
 from arriero.model import Instant, StepKind, StepState, TaskState, Verb
-from arriero.model.answers import SignalKept
+from arriero.model.answers import Claimed, SignalKept
 from arriero.model.commands import Operate, SendSignal
 from arriero.model.failures import TaskFailure
 from arriero.model.moves import BeginUndo, Compensate, Hold, NewStep, Process, PutDown, Signalled
@@ -47,6 +47,22 @@ async def test_a_signal_is_kept_before_the_task_begins_and_comes_with_its_claim(
         (1, "signal:approved", '{"by":"ana"}')
     ]
     assert await world.store.load_tasks([task_no]) == [loaded]
+
+
+async def test_a_signal_and_the_claim_of_the_task_that_it_wakes_share_a_batch(world: World) -> None:
+    task = await world.held()
+    await world.advance(task, opened=[wait()], ending=PutDown(None))
+    claim = world.claim_command(2, only=(task.task_no,))
+    assert (await world.store.apply([sending(name="signal:other"), claim]))[1] == Claimed(())
+    assert await world.claim(2) == []
+    kept, claimed = await world.store.apply([sending(signal_id="s2"), claim])
+    assert isinstance(kept, SignalKept)
+    (loaded,) = claimed.tasks
+    assert loaded == await world.load(task.task_no)
+    assert (loaded.task.locked_by, kept.task.locked_by) == (2, None)
+    assert [signal.signal_id for signal in loaded.signals] == ["s1", "s2"]
+    assert kinds(await world.events(task.task_no))[-3:] == ["signal.sent", "signal.sent", "task.claimed"]
+    await world.check_chains()
 
 
 async def test_a_signal_that_is_sent_again_under_its_id_changes_nothing(world: World) -> None:

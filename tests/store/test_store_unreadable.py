@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from damaging import NO_POLICY, Damage
-from store_world import FAILED, TestClock, World, step, submission
+from store_world import FAILED, NOON, TestClock, World, step, submission
 
 from arriero.core.convoys import LOOK_AT_UNREADABLE_SECONDS
 from arriero.errors import UnreadableRow
-from arriero.model import AlertRow, ConvoyVerb, TaskState, Verb
+from arriero.model import AlertRow, ConvoyVerb, Instant, TaskState, Verb
 from arriero.model.answers import Applied, Claimed, Submitted
 from arriero.model.commands import HandOver, Operate, OperateConvoy
-from arriero.model.moves import Hold, Process
+from arriero.model.moves import Hold, Process, PutDown
 from arriero.store.quarantine import APART_SECONDS
 from arriero.store.sqlite.store import SqliteStore
 
@@ -44,6 +44,21 @@ async def test_a_task_that_cannot_be_read_is_set_apart_and_the_others_are_claime
     assert (alert.task_id, alert.cause, alert.code) == ("t0", "unreadable", f"task.{column}")
     assert f"column {column} of table task" in alert.reason
     damage.mend()
+
+
+async def test_a_named_task_that_cannot_be_read_is_set_apart_and_the_others_are_claimed(world: World) -> None:
+    task = await world.held("t0")
+    (opened,) = (await world.opened(task, step()))[1]
+    await world.advance(await world.task(task.task_no), ending=PutDown(Instant(NOON)))
+    broken, sound = await world.submit("t1"), await world.submit("t2")
+    damages = [
+        Damage(world.store, "step", opened.step_no, "policy", NO_POLICY),
+        Damage(world.store, "task", broken, "state", "archived"),
+    ]
+    assert await world.claimed_ids(only=(task.task_no, broken, sound)) == ["t2"]
+    assert {alert.task_id for alert in await alerts(world)} == {"t0", "t1"}
+    for damage in damages:
+        damage.mend()
 
 
 async def test_a_whole_page_of_unreadable_tasks_keeps_none_behind_it_waiting(world: World) -> None:

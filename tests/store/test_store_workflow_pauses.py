@@ -63,6 +63,15 @@ async def test_new_tasks_of_a_paused_workflow_wait_and_begin_in_their_order_once
     assert await claimed(world) == ["before-1", "before-2", "before-3", "meanwhile"]
 
 
+async def test_a_claim_that_names_a_new_task_of_a_paused_workflow_lets_it_wait(world: World) -> None:
+    task_no = await world.submit(**SHOP)
+    await pause(world)
+    assert await claimed(world, only=(task_no,)) == []
+    assert (await world.task(task_no)).not_before == WAITS_FOR_WORKFLOW
+    await resume(world)
+    assert await claimed(world, only=(task_no,)) == ["order-1"]
+
+
 async def test_a_task_that_waits_says_so_in_its_history(world: World) -> None:
     task_no = await world.submit(**SHOP)
     await pause(world)

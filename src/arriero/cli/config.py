@@ -5,8 +5,8 @@ from typing import Any
 import click
 import msgspec
 
-from ..config import DEFAULT, SETTINGS, Configuration, Setting, format_setting, unknown_variables
-from ..config.values import mask_value
+from ..config import DEFAULT, SETTINGS, Configuration, unknown_variables
+from ..config.values import Setting, format_setting, mask_value
 from ..text.escaping import one_line
 from ..text.format import format_count
 from .options import json_option, store_option

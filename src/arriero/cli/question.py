@@ -45,7 +45,10 @@ def list_questions(of: str | None, limit: int, after: int, store: str | None, as
     else:
         columns = ("no", "task", "name", "operators", "since", "until", "question")
         print_table(columns, [_format_cells(one) for one in found], optional=("operators", "until"))
-        print_note(f"answer one: {found[0].command}")
+        if open_ones := [one for one in found if not one.is_over]:
+            print_note(f"answer one: {open_ones[0].command}")
+        if over := [one for one in found if one.is_over]:
+            print_note(f"no answer is taken any longer where the time is over; why the task waits: {over[0].command}")
     if has_more:
         print_note(f"there are more; --after {found[-1].number} shows the next")
 
@@ -53,10 +56,10 @@ def list_questions(of: str | None, limit: int, after: int, store: str | None, as
 async def _load(of: str, after: int, limit: int, url: str | None) -> tuple[list[OpenQuestion], bool]:
     async with open_store_to_read(url) as store:
         rows = await store.questions(of=of, after=after, limit=limit + 1)
-        return [build_open_question(row) for row in rows[:limit]], len(rows) > limit
+        return [build_open_question(row, store.now()) for row in rows[:limit]], len(rows) > limit
 
 
 def _format_cells(one: OpenQuestion) -> tuple[str, ...]:
     operators = "" if one.operators == 1 else str(one.operators)
-    until = "" if one.until is None else format_time(one.until)
+    until = "" if one.until is None else format_time(one.until) + ", over" * one.is_over
     return (str(one.number), one.task_id, one.name, operators, format_time(one.since), until, truncate(one.question))

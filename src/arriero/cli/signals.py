@@ -2,21 +2,26 @@
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypedDict, TypeVar, Unpack
 
 import click
 import msgspec
 
-from ..client.app import App
 from ..client.json_signals import (
+    JsonKind,
     RequestAnswer,
     ShownSignal,
     build_json_send,
     build_request_answer,
     load_signals,
 )
+from ..client.session import Session
 from ..client.signals import SignalReceipt, send, wait_for_reply
 from ..client.task_verbs import find_task, load_task_to_act
+from ..model import Loaded
+from ..model.commands import SendSignal
 from ..operations.problems import ExitCode
 from ..text.escaping import shell_argument
 from .options import (
@@ -33,6 +38,8 @@ from .options import (
 from .output import format_time, print_json, print_table, print_text, truncate
 from .stores import find_app_with_types, open_operator, open_store_to_read
 
+T = TypeVar("T")
+
 
 class SentSignal(msgspec.Struct, frozen=True):
     """The output of ``task send --json``; see ``SignalReceipt``."""
@@ -44,40 +51,72 @@ class SentSignal(msgspec.Struct, frozen=True):
     created: bool
 
 
+class Typed(TypedDict):
+    """The arguments and options that ``send`` and ``request`` share."""
+
+    task_id: str
+    name: str
+    value: str
+    by: str
+    app: str | None
+    store: str | None
+
+
+def _typed_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the arguments and options of ``Typed``."""
+    app_help = "The App whose types check the JSON. By default the configured one, if any."
+    for add in (
+        store_option,
+        click.option("--app", metavar="MODULE:APP", help=app_help),
+        by_option,
+        click.argument("value", metavar="[JSON]", default="null"),
+        click.argument("name", metavar="NAME"),
+        click.argument("task_id", metavar="ID"),
+    ):
+        function = add(function)
+    return function
+
+
+Kept = Callable[[Session, Loaded, SendSignal, SignalReceipt], Awaitable[T]]  # called while the store is open
+
+
+def _send(typed: Typed, kind: JsonKind, given_id: str | None, then: Kept[T]) -> T:
+    """Send what was typed. Returns: what ``then`` makes of it. Raises: as ``client.signals.send``; InvalidInput."""
+    text, found, named = (
+        read_option(typed["value"], "JSON"),
+        find_app_with_types(typed["app"], typed["store"]),
+        typed["app"],
+    )
+
+    async def run() -> T:
+        async with open_operator(found, typed["store"]) as on:
+            loaded = await load_task_to_act(on.session, on.task(typed["task_id"]).id)
+            # An operator may send to any task. Who names an App means a task of it.
+            sender = "" if named is None else on.session.app
+            command = build_json_send(
+                on.session, loaded, typed["name"], text, given_id, typed["by"], app=sender, kind=kind
+            )
+            return await then(on.session, loaded, command, await send(on.session, loaded.task.task_id, command))
+
+    return asyncio.run(run())
+
+
 @click.command("send", short_help="Send a signal to a task.")
-@click.argument("task_id", metavar="ID")
-@click.argument("name", metavar="NAME")
-@click.argument("value", metavar="[JSON]", default="null")
 @click.option(
     "--signal-id",
     metavar="ID",
     help="Sent again under the same id it changes nothing. By default a new one, which is printed.",
 )
-@by_option
-@click.option(
-    "--app", metavar="MODULE:APP", help="The App whose types check the JSON. By default the configured one, if any."
-)
-@store_option
+@_typed_options
 @json_option
-def send_signal(
-    task_id: str,
-    name: str,
-    value: str,
-    signal_id: str | None,
-    by: str,
-    app: str | None,
-    store: str | None,
-    as_json: bool,
-) -> None:
+def send_signal(signal_id: str | None, as_json: bool, **typed: Unpack[Typed]) -> None:
     """Send a signal to a task, whose code waits for it now or later. When this returns, the signal is durable.
 
     JSON is its value, null by default; - reads it from standard input. It is checked against the type of the signal if the
     code of the task is here. Otherwise the process that runs the task sets a value aside that does not fit.
     """
-    text = read_option(value, "JSON")
-    receipt, nobody = asyncio.run(
-        _send(find_app_with_types(app, store), store, task_id, name, text, signal_id, by, app)
-    )
+    receipt, nobody = _send(typed, "signal", signal_id, _describe_kept)
+    task_id, name = typed["task_id"], typed["name"]
     if as_json:
         print_json(SentSignal(task_id, name, receipt.signal_id, receipt.number, receipt.created))
     else:
@@ -88,32 +127,14 @@ def send_signal(
     print_nobody_runs(nobody)
 
 
-async def _send(
-    loaded_app: App | None,
-    store: str | None,
-    task_id: str,
-    name: str,
-    text: str,
-    signal_id: str | None,
-    by: str,
-    named: str | None,
+async def _describe_kept(
+    session: Session, loaded: Loaded, command: SendSignal, receipt: SignalReceipt
 ) -> tuple[SignalReceipt, str]:
-    async with open_operator(loaded_app, store) as on:
-        session = on.session
-        loaded = await load_task_to_act(session, on.task(task_id).id)
-        # An operator may send to any task. Who names an App means a task of it.
-        sender = "" if named is None else session.app
-        command = build_json_send(session, loaded, name, text, signal_id, by, app=sender)
-        return await send(session, task_id, command), await session.describe_missing_scheduler(of=loaded.task.app)
-
-
-REPLY_SECONDS = 30.0
+    """The receipt, and that no Scheduler is alive, if so."""
+    return receipt, await session.describe_missing_scheduler(of=loaded.task.app)
 
 
 @click.command("request", short_help="Send a request to a task, and print the reply of its code.")
-@click.argument("task_id", metavar="ID")
-@click.argument("name", metavar="NAME")
-@click.argument("value", metavar="[JSON]", default="null")
 @click.option(
     "--timeout",
     metavar="DURATION",
@@ -127,31 +148,22 @@ REPLY_SECONDS = 30.0
     metavar="ID",
     help="The same again waits for the same reply. By default a new one, which is printed if no reply comes.",
 )
-@by_option
-@click.option(
-    "--app", metavar="MODULE:APP", help="The App whose types check the JSON. By default the configured one, if any."
-)
-@store_option
+@_typed_options
 @json_option
-def send_request(
-    task_id: str,
-    name: str,
-    value: str,
-    timeout: float,
-    request_id: str | None,
-    by: str,
-    app: str | None,
-    store: str | None,
-    as_json: bool,
-) -> None:
+def send_request(timeout: float, request_id: str | None, as_json: bool, **typed: Unpack[Typed]) -> None:
     """Send a request to a task, wait until its code replies, and print the reply as JSON.
 
     JSON is its value, null by default; - reads it from standard input. Exits with 3 if the code refuses the request, or if the
     task receives it no longer.
     """
-    text = read_option(value, "JSON")
-    sending = _ask(find_app_with_types(app, store), store, task_id, name, text, request_id, by, app, timeout)
-    answered, says = asyncio.run(sending)
+
+    async def wait(
+        session: Session, loaded: Loaded, command: SendSignal, receipt: SignalReceipt
+    ) -> tuple[RequestAnswer, str]:
+        reply, says = await _wait(session, loaded, command, receipt, timeout)
+        return await build_request_answer(session, loaded, typed["name"], receipt, reply), says
+
+    answered, says = _send(typed, "request", request_id, wait)
     if as_json:
         print_json(answered)
     elif isinstance(answered.reply, msgspec.Raw):
@@ -161,37 +173,19 @@ def send_request(
         sys.exit(ExitCode.TIME_OVER)
 
 
-async def _ask(
-    loaded_app: App | None,
-    store: str | None,
-    task_id: str,
-    name: str,
-    text: str,
-    request_id: str | None,
-    by: str,
-    named: str | None,
-    timeout: float,
-) -> tuple[RequestAnswer, str]:
-    """Send a request and wait for its reply. Returns: the output, and what is said if no reply came in time."""
-    async with open_operator(loaded_app, store) as on:
-        session = on.session
-        loaded = await load_task_to_act(session, on.task(task_id).id)
-        sender = "" if named is None else session.app
-        command = build_json_send(session, loaded, name, text, request_id, by, app=sender, kind="request")
-        receipt = await send(session, task_id, command)
-        reply, says = None, ""
-        try:
-            with suppress(TimeoutError):
-                reply = await wait_for_reply(
-                    session, task_id, command, receipt.number, 0.0
-                )  # the code may have ended long ago
-            if reply is None:
-                print_nobody_runs(await session.describe_missing_scheduler(of=loaded.task.app))
-                reply = await wait_for_reply(session, task_id, command, receipt.number, timeout)
-        except TimeoutError as error:
-            asked = f"--request-id {shell_argument(receipt.signal_id)}"
-            says = str(error).replace(f"request_id={receipt.signal_id!r}", asked)
-        return await build_request_answer(session, loaded, name, receipt, reply), says
+async def _wait(
+    session: Session, loaded: Loaded, command: SendSignal, receipt: SignalReceipt, timeout: float
+) -> tuple[str | None, str]:
+    """Wait for the reply to a request. Returns: its JSON text, and what is said if none came in time."""
+    task = loaded.task
+    try:
+        with suppress(TimeoutError):  # the code may have ended long ago
+            return await wait_for_reply(session, task.task_id, command, receipt.number, 0.0), ""
+        print_nobody_runs(await session.describe_missing_scheduler(of=task.app))
+        return await wait_for_reply(session, task.task_id, command, receipt.number, timeout), ""
+    except TimeoutError as error:
+        asked = f"--request-id {shell_argument(receipt.signal_id)}"
+        return None, str(error).replace(f"request_id={receipt.signal_id!r}", asked)
 
 
 PAGE = 100

@@ -28,7 +28,7 @@ from ..model.tags import gather_tags, parse_tag
 from ..model.verb_rules import VERB_RULES, VERBS, AnswerArguments, TagArguments, VerbArguments
 from ..operations.problems import ExitCode
 from ..text.escaping import shell_argument
-from ..text.format import UNCHANGED
+from ..text.format import CARRIED_OUT, UNCHANGED
 from .operation_commands import (
     build_option_names,
     build_options,
@@ -82,12 +82,14 @@ class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
 class TaskVerbOutcome(msgspec.Struct, frozen=True):
     """One line of ``--json`` for each task; ``task``, as it stands now, only where one was named.
 
-    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value, and what would not; and approvals.
+    ``outcome``: ``would_count`` where a dry run finds that the verb would only count as one approval of several.
+    ``changes``: in words: each limit and tag that changed, with its old value, and what did not; and approvals. Of a dry run, what
+    would change.
     """
 
     id: str
     verb: str
-    outcome: Literal["done", "would_be_done", "refused"]
+    outcome: Literal["done", "would_be_done", "would_count", "refused"]
     reason: str = ""
     changes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     task: StandingTask | msgspec.UnsetType = msgspec.UNSET
@@ -111,7 +113,7 @@ def execute_verb(request: TaskVerbRequest, arguments: VerbArguments, app: App | 
 async def _execute_on_one(
     request: TaskVerbRequest, task_id: str, app: App | None, arguments: VerbArguments
 ) -> tuple[StandingTask, str, tuple[str, ...]]:
-    """The task as it stands, that nobody runs it, if so, and what a dry run would change."""
+    """The task as it stands, that nobody runs it, if so, and what has changed, or would."""
     async with open_operator(app, request.store) as on:
         session = on.session
         loaded = await load_task_to_act(session, on.task(task_id).id)
@@ -119,27 +121,27 @@ async def _execute_on_one(
         if request.dry_run:
             changes = await preview_verb(session, request.verb, loaded, request.by, request.reason, **fields)
             return await load_standing_task(loaded, session.store), "", changes
-        await operate_task(session, request.verb, loaded, request.by, request.reason, **fields)
+        changes = await operate_task(session, request.verb, loaded, request.by, request.reason, **fields)
         after = await load_task(session, task_id)
-        return await load_standing_task(after, session.store), await session.describe_missing_scheduler(), ()
+        return await load_standing_task(after, session.store), await session.describe_missing_scheduler(), changes
 
 
 def _print_one(request: TaskVerbRequest, view: StandingTask, nobody: str, changes: tuple[str, ...]) -> None:
     if request.as_json:
         outcome: Literal["done", "would_be_done"] = "would_be_done" if request.dry_run else "done"
         print_json(TaskVerbOutcome(view.id, request.verb, outcome, changes=changes or msgspec.UNSET, task=view))
-    elif request.dry_run:
-        print_text(f"{request.verb} would be accepted; task {_format_standing(view)}", hanging=2)
-        for change in changes:
-            print_text(change if change.startswith(_NO_VALUES) else f"would change: {change}", hanging=2)
     else:
-        print_text(f"task {_format_standing(view)}", hanging=2)
+        accepted = f"{request.verb} would be accepted; " if request.dry_run else ""
+        print_text(f"{accepted}task {_format_standing(view)}", hanging=2)
+        changed = "would change" if request.dry_run else "changed"
+        for change in changes:
+            print_text(change if change.startswith(_NO_VALUES) else f"{changed}: {change}", hanging=2)
     if request.verb is Verb.ANSWER and view.state == TaskState.HELD and not request.dry_run:
         print_note(f"note: it stays held until `arriero task resubmit {shell_argument(view.id)}` continues it")
     print_nobody_runs(nobody)
 
 
-_NO_VALUES = (UNCHANGED, _WOULD_BE := "would be ")  # begin what a dry run foretells beside changed values
+_NO_VALUES = (UNCHANGED, CARRIED_OUT, _WOULD_BE := "would be ")  # begin what is said beside changed values
 
 
 def _format_standing(view: StandingTask) -> str:
@@ -173,7 +175,8 @@ def _execute_on_many(request: TaskVerbRequest, app: App | None, arguments: VerbA
     else:
         left = f"; {format_left_out(trial.acted)}" if trial.acted.left_out else ""
         confirm(
-            f"{request.verb} {count_tasks(len(trial.acted.done))}{_format_refused(trial.acted)}{left}", yes=request.yes
+            f"{request.verb} {count_tasks(len(trial.acted.done))}{_format_exceptions(trial.acted)}{left}",
+            yes=request.yes,
         )
         counted = {trial.numbers[task_id] for task_id in trial.acted.done}
         done = asyncio.run(_execute_on_each(request, app, arguments, dry_run=False, counted=counted))
@@ -239,7 +242,7 @@ def _merge_trial(acted: Acted, trial: Acted) -> Acted:
     """Add to the outcome the tasks that the dry run before it refused and left out."""
     left_out = Counter(dict(trial.left_out)) + Counter(dict(acted.left_out))
     refused = (*trial.refused, *acted.refused)
-    return Acted(len(acted.done) + len(refused), acted.done, refused, tuple(left_out.most_common()))
+    return Acted(len(acted.done) + len(refused), acted.done, refused, tuple(left_out.most_common()), acted.changes)
 
 
 def format_left_out(acted: Acted) -> str:
@@ -248,31 +251,37 @@ def format_left_out(acted: Acted) -> str:
     return f"{count_tasks(acted.left_out_count)} left out ({what})"
 
 
-def _format_refused(acted: Acted) -> str:
-    return f", refused for {len(acted.refused):,}" if acted.refused else ""
+def _format_exceptions(acted: Acted) -> str:
+    counts = f", for {len(acted.would_count):,} only as one approval of several" if acted.would_count else ""
+    return f"{counts}{f', refused for {len(acted.refused):,}' if acted.refused else ''}"
 
 
 def _print_many(request: TaskVerbRequest, acted: Acted, *, gone: int = 0) -> None:
     dry_run = request.dry_run
     if request.as_json:
-        outcome: Literal["done", "would_be_done"] = "would_be_done" if dry_run else "done"
+        counting = frozenset(acted.would_count)
         for task_id in acted.done:
+            foreseen: Literal["would_be_done", "would_count"] = (
+                "would_count" if task_id in counting else "would_be_done"
+            )
             changes = acted.changes.get(task_id, msgspec.UNSET)
-            print_json(TaskVerbOutcome(task_id, request.verb, outcome, changes=changes))
+            print_json(TaskVerbOutcome(task_id, request.verb, foreseen if dry_run else "done", changes=changes))
         for task_id, reason in acted.refused:
             print_json(TaskVerbOutcome(task_id, request.verb, "refused", reason))
         if acted.left_out:
             print_note(format_left_out(acted))  # beside the data, in which each line is one task that was asked
         return
-    if dry_run:
-        for task_id in acted.done:
-            changed = "; ".join(acted.changes.get(task_id, ()))
-            would = "" if changed.startswith(_WOULD_BE) else "would "
+    for task_id in acted.done:
+        changed = "; ".join(acted.changes.get(task_id, ()))
+        if changed or dry_run:
+            would = "would " if dry_run and not changed.startswith(_WOULD_BE) else ""
             print_text(f"{would}{request.verb} {task_id}{f': {changed}' if changed else ''}", hanging=2)
     for task_id, reason in acted.refused:
         print_text(f"{'would be ' * dry_run}refused {task_id}: {reason}", hanging=2)
     accepted = "would be accepted" if dry_run else "accepted"
-    told = f"{request.verb}: {accepted} for {len(acted.done):,} of {count_tasks(acted.meant)}{_format_refused(acted)}"
+    told = (
+        f"{request.verb}: {accepted} for {len(acted.done):,} of {count_tasks(acted.meant)}{_format_exceptions(acted)}"
+    )
     left_out = f"; {format_left_out(acted)}" if acted.left_out else ""
     print_text(f"{told}{left_out}{f'; {gone:,} no longer fit the filter' if gone else ''}", hanging=2)
 

@@ -16,6 +16,7 @@ from ..declare.workflows import Workflow
 from ..model.processes import ProcessAbout
 from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from ..runtime.alerts import Alerting
+from ..runtime.callbacks import list_steps_without_url
 from ..runtime.code import Code
 from ..runtime.hosted_agent import choose_hosted
 from ..runtime.node import Node, NodePlan, NodeSession
@@ -73,9 +74,13 @@ def _make_node(
     store, ports = session.store, session.ports
     session.commit_counts.counted_tags = configuration.metrics_tags
     groups = group_agents(session.agents)
-    said = _about(session.app, agents, session.codes, roles, groups)
+    said, settings = (
+        _about(session.app, agents, session.codes, roles, groups),
+        session.settings or configuration.node_settings(),
+    )
     pulled = tuple(sorted(agent.name for agent in session.agents if agent.is_pulled))
-    about = msgspec.json.encode(msgspec.structs.replace(said, pulled=pulled)).decode()
+    without_url = tuple(list_steps_without_url(choose_hosted(agents, roles), settings.public_url))
+    about = msgspec.json.encode(msgspec.structs.replace(said, pulled=pulled, without_url=without_url)).decode()
     alerting = make_alerting(session, configuration)
     tracer = None if session.tracing is None else session.tracing.make_tracer(store)
 
@@ -85,7 +90,7 @@ def _make_node(
             codes=session.codes,
             store=store,
             ports=ports,
-            settings=session.settings or configuration.node_settings(),
+            settings=settings,
             roles=roles,
             on_end=lambda task, run: session.settle_ended(task, run.loaded),
             substitutes=session.substitutes,

@@ -8,22 +8,19 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from ..core.apps import is_another_app
 from ..core.capabilities import CallbackToken, read_callback
-from ..core.task_run import TaskRun
 from ..declare.signals import check_value
 from ..errors import CallbackRefused, InvalidInput, UnreadableRow
-from ..model import Loaded, StepRow, StepState, TaskRow, TaskState
+from ..model import Loaded, StepRow, StepState, TaskRow
 from ..model.answers import Refusal, SignalKept
 from ..model.commands import SendSignal
 from ..model.signals import label_callback
 from ..store.contract import CALLBACK_SECRET
 from ..store.state_store import StateStore
+from .questions import check_by_code
 from .session import Session
 from .signals import build_send
 from .task_verbs import load_task_to_act, require_readable
-
-REPLAYED_MAX = 1_000  # steps of a task whose code is run to check a value; of a longer one its Scheduler says what fits
 
 ClosedBecause = Literal["unknown", "purged", "past_life", "not_waiting", "unreadable"]
 _CLOSED: dict[ClosedBecause, str] = {
@@ -82,7 +79,8 @@ async def _complete(
     """
     check_value(value, "the callback")
     loaded, wait = await find()
-    if wait.state is StepState.PENDING and (unfit := _find_unfit(session, loaded, wait, value)):
+    given = replace(wait, state=StepState.COMPLETED, result=value)
+    if unfit := await check_by_code(session, loaded, wait, lambda run: run.find_unfit(given)):
         raise _refuse_unfit(unfit)
     command = _build_command(session, loaded.task, wait, value, key, by)
     answer = await session.send(command)
@@ -136,19 +134,6 @@ async def _find_named(session: Session, task_id: str, name: str) -> Found:
 
 def _refuse_unfit(why: str) -> CallbackRefused:
     return CallbackRefused(f"the value does not fit the callback, which stays open: {why}", because="unfit")
-
-
-def _find_unfit(session: Session, loaded: Loaded, wait: StepRow, value: str) -> str:
-    """Return why the code of a task cannot read a value; empty: it can, or the code is not here."""
-    task = loaded.task
-    code = None if is_another_app(session.app, task.app) else session.codes.get(task.workflow)
-    if code is None or task.state is not TaskState.PROCESSING or len(loaded.steps) > REPLAYED_MAX:
-        return ""
-    run = TaskRun(loaded, code)
-    try:
-        return run.find_unfit(replace(wait, state=StepState.COMPLETED, result=value))
-    finally:
-        run.close()
 
 
 def _build_command(session: Session, task: TaskRow, wait: StepRow, value: str, key: str | None, by: str) -> SendSignal:

@@ -327,12 +327,13 @@ class Session:
         opening = self.openings.find()
         store, node = self.store, opening.node
         session = None if node is None else node.session
+        has_claimed = False
         if session is None:
             (answer,) = await apply_patiently(store, [command], self.ports.clock)
         else:
-            session.scheduler.claim_after(command.task_no)
+            has_claimed = session.scheduler.claim_after(command.task_no)
             answer = await session.committer.ask(command)
-        if isinstance(answer, SignalKept):
+        if isinstance(answer, SignalKept) and not (has_claimed and answer.task.locked_by is None):
             self._note_signal(answer.task)
         return answer
 

@@ -233,14 +233,17 @@ class Task(Generic[R_co]):
         """Stop it: undo what was done; past a pivot it is held. Raises: as ``resubmit``."""
         await operate_task(self._session, Verb.CANCEL, await load_task_to_act(self._session, self.id), by, reason)
 
-    async def extend(self, *, by: str, reason: str, within: Duration) -> None:
-        """Move its own limit to ``within`` from now; only later, never earlier. Raises: as ``resubmit``."""
+    async def extend(self, *, by: str, reason: str, within: Duration) -> tuple[str, ...]:
+        """Move its own limit to ``within`` from now; only later, never earlier.
+
+        Returns: as ``adjust``. Raises: as ``resubmit``.
+        """
         limit = check_seconds(within, "within", at_least=0.001)
-        await operate_task(
+        return await operate_task(
             self._session, Verb.EXTEND, await load_task_to_act(self._session, self.id), by, reason, within=limit
         )
 
-    async def adjust(self, *, by: str, reason: str, **limits: Unpack[Adjustment]) -> None:
+    async def adjust(self, *, by: str, reason: str, **limits: Unpack[Adjustment]) -> tuple[str, ...]:
         """Change its limits, or those of its steps. The history keeps the old values.
 
         Args:
@@ -250,11 +253,13 @@ class Task(Generic[R_co]):
             complete_within: of each attempt from the next one on; one that is running keeps its own.
             wait_within: how long a request waits for an Agent to take it, counted from now.
             delay: when the next attempt may begin, counted from now; 0 is now.
+        Returns: in words each value that it changed, with the old one, and ``unchanged: ...`` for each step that did not take it.
         Raises: as ``resubmit``; also where the named step, or every open step, refuses one of them.
         """
         arguments = read_adjustment(limits)
         loaded = await load_task_to_act(self._session, self.id)
-        await operate_task(self._session, Verb.ADJUST, loaded, by, reason, **build_adjustment(loaded, arguments))
+        fields = build_adjustment(loaded, arguments)
+        return await operate_task(self._session, Verb.ADJUST, loaded, by, reason, **fields)
 
     async def answer(
         self, *, by: str, reason: str, step: str, result: Any = msgspec.UNSET, did_not_happen: bool = False
@@ -293,17 +298,18 @@ class Task(Generic[R_co]):
 
     async def change_tags(
         self, put: Mapping[str, str] | None = None, remove: Collection[str] = (), *, by: str, reason: str
-    ) -> None:
+    ) -> tuple[str, ...]:
         """Change the tags by which operators find the task, in any state. The task's code still sees those it was submitted with.
 
         Args:
             put: new values by name; those that it does not name stay.
             remove: names; one that the task does not have is passed over.
+        Returns: as ``adjust``.
         Raises: as ``resubmit``; also where it would have more than 20 tags.
         """
         check_tag_change({} if put is None else put, remove)
         changes = encode_changes(put or {}, tuple(remove))
-        await operate_task(
+        return await operate_task(
             self._session, Verb.TAG, await load_task_to_act(self._session, self.id), by, reason, tags=changes
         )
 

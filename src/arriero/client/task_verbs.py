@@ -14,7 +14,7 @@ from ..declare.steps import Step
 from ..declare.workflows import Workflow
 from ..errors import ApprovalNeeded, InvalidInput, UnknownTask, UnreadableRow, VerbRefused
 from ..model import STEP_PREFIX, UNDO_PREFIX, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
-from ..model.answers import APPROVAL_NEEDED, Refusal
+from ..model.answers import APPROVAL_NEEDED, Applied, Refusal
 from ..model.commands import Operate
 from ..model.policies import Duration, check_seconds
 from ..model.signals import is_question, is_wait
@@ -71,19 +71,14 @@ def build_command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason:
     )
 
 
-def _foresee_verb(command: Operate, loaded: Loaded, now: Instant) -> Refusal | tuple[str, ...]:
-    """Return why a verb would be refused, or in words what would change that has an old value."""
-    from ..core.verb_preview import foresee_verb  # only who asks in advance pays for loading it
-
-    return foresee_verb(command, loaded, now)
-
-
 def refuse_edits(loaded: Loaded, now: Instant, *, by: str, reason: str) -> None:
     """Refuse a resubmission by the task's state first: that explains more than a wrong argument. Raises VerbRefused."""
+    from ..core.verb_preview import foresee_verb  # only who asks in advance pays for loading it
+
     trial = build_command(Verb.RESUBMIT, loaded, "", by=by, reason=reason)
-    foreseen = _foresee_verb(trial, loaded, now)
+    foreseen = foresee_verb(trial, loaded, now)
     if not isinstance(foreseen, Refusal) and loaded.task.state is TaskState.HELD and loaded.task.undoing:
-        foreseen = _foresee_verb(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
+        foreseen = foresee_verb(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
     if isinstance(foreseen, Refusal):
         raise_refused(Verb.RESUBMIT, loaded.task.task_id, foreseen)
 
@@ -232,10 +227,7 @@ def build_answer(
             f"give the result of step {row.label}, or say that it did not happen (did_not_happen, or --did-not-happen)"
         )
     if is_question(row):
-        from .questions import check_answer  # only who answers one pays for loading it
-
-        text = codec.encode_untyped(result, f"answer of {row.label}")
-        return {"step": row.ordinal, "result": check_answer(loaded, codes, row, text)}
+        return {"step": row.ordinal, "result": codec.encode_untyped(result, f"answer of {row.label}")}
     definition = find_definition(codes, row.name if row.kind is StepKind.CHILD else STEP_PREFIX + row.name)
     return {"step": row.ordinal, "result": definition.signature.encode_result(result)}
 
@@ -306,12 +298,30 @@ async def load_task_to_act(session: Session, task_id: str) -> Loaded:
     return require_readable(await load_task(session, task_id))
 
 
-async def operate_task(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> None:
-    """Carry out a verb on a task as it was just seen. Raises VerbRefused, InvalidInput, StoreError."""
+async def _check_answer(session: Session, loaded: Loaded, command: Operate) -> Operate:
+    """Let the code check an answer that is given to its question. Raises: InvalidInput - it does not fit; StoreError."""
+    row = next(step for step in loaded.life if step.ordinal == command.step)
+    if command.result is None or not is_question(row):
+        return command
+    from .questions import check_answer  # only who answers one pays for loading it
+
+    return msgspec.structs.replace(command, result=await check_answer(session, loaded, row, command.result))
+
+
+async def operate_task(
+    session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any
+) -> tuple[str, ...]:
+    """Carry out a verb on a task as it was just seen.
+
+    Returns: in words each value that it changed, with the old one, and what it left. Raises: VerbRefused, InvalidInput, StoreError.
+    """
     command = build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
+    if verb is Verb.ANSWER:
+        command = await _check_answer(session, loaded, command)
     (answer,) = await session.operate([command])
     if isinstance(answer, Refusal):
         raise_refused(verb, loaded.task.task_id, answer)
+    return answer.changes if isinstance(answer, Applied) else ()
 
 
 async def preview_verb(
@@ -323,6 +333,8 @@ async def preview_verb(
     Raises: ApprovalNeeded - it would be kept as an approval; VerbRefused, InvalidInput, StoreError.
     """
     command = build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
+    if verb is Verb.ANSWER:
+        command = await _check_answer(session, loaded, command)
     foreseen = await _foresee_with_approvals(session, command, loaded)
     if isinstance(foreseen, Refusal):
         raise_refused(verb, loaded.task.task_id, foreseen)
@@ -331,7 +343,7 @@ async def preview_verb(
 
 async def _foresee_with_approvals(session: Session, command: Operate, loaded: Loaded) -> Refusal | tuple[str, ...]:
     """Judge a verb by the approvals in the task's history, if it needs more than one operator. See ``foresee_verb``."""
-    from ..core.verb_preview import foresee_verb, needs_approvals  # only who asks in advance pays for loading it
+    from ..core.verb_preview import foresee_verb, needs_approvals  # as above
 
     command, store = session.require_persons(command), session.store
     commits: list[str] = []
@@ -362,7 +374,9 @@ class Acted(msgspec.Struct, frozen=True):
         refused: ids of those whose state allows it but that refuse it, each with the reason, like a pivot.
         left_out: how many tasks of the filter were left alone, by what they are: ``(("processed", 98),)``. Their state
             does not allow the verb: most of them have ended.
-        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value, and what would not; and approvals.
+        changes: by id, in words: each limit and tag that changed, with its old value, and what did not; and approvals. With a
+            dry run, what would change.
+        would_count: with a dry run, ids of those of ``done`` where the verb would only count as one approval of several.
     """
 
     meant: int
@@ -370,6 +384,7 @@ class Acted(msgspec.Struct, frozen=True):
     refused: tuple[tuple[str, str], ...]
     left_out: tuple[tuple[str, int], ...] = ()
     changes: dict[str, tuple[str, ...]] = {}
+    would_count: tuple[str, ...] = ()
 
     @property
     def left_out_count(self) -> int:
@@ -399,11 +414,10 @@ async def operate_tasks(
     Raises: InvalidInput - the filter names everything there is, or nobody signs; StoreError.
     """
     refuse_all_tasks(verb, which)
-    rows = list_rows(session.store, which)
     return await operate_rows(
         session,
         verb,
-        rows,
+        list_rows(session.store, which),
         by,
         reason,
         dry_run=dry_run,
@@ -439,15 +453,21 @@ async def operate_rows(
     left_out: Counter[str] = Counter()
     waiting: list[tuple[Operate, Loaded]] = []
     changes: dict[str, tuple[str, ...]] = {}
+    would_count: list[str] = []  # as approvals
 
     async def carry_out() -> None:
         for (_, loaded), outcome in zip(waiting, await _operate_each(session, waiting, dry_run), strict=True):
-            if isinstance(outcome, Refusal):
-                refused.append((loaded.task.task_id, outcome.detail))
-                continue
-            done.append(loaded.task.task_id)
-            if outcome:
-                changes[loaded.task.task_id] = outcome
+            task_id = loaded.task.task_id
+            if not isinstance(outcome, Refusal):
+                done.append(task_id)
+                if outcome:
+                    changes[task_id] = outcome
+            elif dry_run and outcome.verdict == APPROVAL_NEEDED:
+                done.append(task_id)
+                would_count.append(task_id)
+                changes[task_id] = (outcome.detail.removeprefix(f"task {task_id!r}: {verb} "),)
+            else:
+                refused.append((task_id, outcome.detail))
         waiting.clear()
         if progress is not None:
             progress(len(done) + len(refused))
@@ -464,29 +484,28 @@ async def operate_rows(
         try:
             require_readable(loaded)
             fields = {} if build_fields is None else build_fields(loaded)
+            command = build_command(verb, loaded, store.store_id, by=by, reason=reason, **fields)
+            if verb is Verb.ANSWER:
+                command = await _check_answer(session, loaded, command)
         except InvalidInput as error:
             refused.append((loaded.task.task_id, str(error)))
             continue
-        waiting.append((build_command(verb, loaded, store.store_id, by=by, reason=reason, **fields), loaded))
+        waiting.append((command, loaded))
         if len(waiting) == PAGE:
             await carry_out()
     await carry_out()
-    return Acted(len(done) + len(refused), tuple(done), tuple(refused), tuple(left_out.most_common()), changes)
+    meant, left = len(done) + len(refused), tuple(left_out.most_common())
+    return Acted(meant, tuple(done), tuple(refused), left, changes, tuple(would_count))
 
 
 async def _operate_each(
     session: Session, asked: list[tuple[Operate, Loaded]], dry_run: bool
 ) -> list[Refusal | tuple[str, ...]]:
-    """Carry out commands, or judge them. Returns for each its refusal, or what would change."""
+    """Carry out commands, or judge them. Returns for each its refusal, or in words what changed."""
     if dry_run:
-        return [await _foresee_each(session, command, loaded) for command, loaded in asked]
+        return [await _foresee_with_approvals(session, command, loaded) for command, loaded in asked]
     answers = await session.operate([command for command, _ in asked])
-    return [answer if isinstance(answer, Refusal) else () for answer in answers]
-
-
-async def _foresee_each(session: Session, command: Operate, loaded: Loaded) -> Refusal | tuple[str, ...]:
-    """Judge the verb on one of many tasks. One that would be kept as an approval counts as allowed: it is to be asked for."""
-    foreseen = await _foresee_with_approvals(session, command, loaded)
-    if isinstance(foreseen, Refusal) and foreseen.verdict == APPROVAL_NEEDED:
-        return (foreseen.detail.removeprefix(f"task {loaded.task.task_id!r}: {command.verb} "),)
-    return foreseen
+    return [
+        answer if isinstance(answer, Refusal) else answer.changes if isinstance(answer, Applied) else ()
+        for answer in answers
+    ]

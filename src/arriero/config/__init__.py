@@ -16,7 +16,7 @@ from ..runtime import crash_points
 from ..runtime.settings import DEFAULT_ROLES, Settings
 from ..store import MEMORY
 from .http import HttpSettings
-from .trust import refuse_untrusted
+from .trust import read_trusted_file
 from .values import (
     APP,
     COUNT,
@@ -24,6 +24,7 @@ from .values import (
     LOG_FORMAT,
     LOSSES,
     PERSONS,
+    PREFIX,
     PROGRAM,
     ROLE_NAMES,
     SECONDS,
@@ -31,14 +32,15 @@ from .values import (
     TAG_NAMES,
     WEBHOOK_SECRET,
     WEBHOOK_URL,
+    Setting,
     SettingInfo,
     UnfitValue,
+    find_nearest,
     format_refused_value,
-    mask_value,
+    format_setting,
 )
 
 FILE_NAME = "arriero.toml"
-PREFIX = "ARRIERO_"
 NOT_SETTINGS = (crash_points.VARIABLE,)  # ours, for tests of crashes; no place but the environment may turn it on
 DEFAULT, OF_APP = "default", "App(store=)"
 DEFAULT_STORE = "sqlite:///arriero.db"
@@ -178,34 +180,6 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
         return f"<configuration: {self.file or 'no file'}, {len(self.origins)} settings given>"
 
 
-class Setting(msgspec.Struct, frozen=True):
-    """One setting, for the one who reads, prints or documents them all."""
-
-    name: str  # in Configuration
-    default: Any
-    about: SettingInfo
-
-    @property
-    def key(self) -> str:
-        """Name in its table of the file: ``keep_seconds``."""
-        return self.name.removeprefix(f"{self.about.table}_")
-
-    @property
-    def path(self) -> str:
-        """The name with its table: ``replies.keep_seconds``."""
-        return f"{self.about.table}.{self.key}" if self.about.table else self.key
-
-    @property
-    def variable(self) -> str:
-        """Name in the environment: ``ARRIERO_REPLIES_KEEP_SECONDS``."""
-        return PREFIX + self.name.upper()
-
-    @property
-    def flag(self) -> str:
-        """Name of the option on the command line, where a command has it."""
-        return self.about.flag or f"--{self.name.replace('_', '-')}"
-
-
 def _collect_settings() -> tuple[Setting, ...]:
     hints = get_type_hints(Configuration, include_extras=True)
     found = [
@@ -272,7 +246,7 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
 
 
 def _describe_unknown_variable(variable: str, known: Iterable[str]) -> str:
-    nearest = _find_nearest(variable.removeprefix(PREFIX), known)
+    nearest = find_nearest(variable.removeprefix(PREFIX), known)
     meant = "unset it" if nearest is None else f"did you mean {PREFIX}{nearest}?"
     return f"{variable} is not a setting and changes nothing; {meant}"
 
@@ -321,7 +295,7 @@ def _read_environment(environment: Mapping[str, str]) -> Iterator[FoundSetting]:
 
 def _read_file(file: Path) -> Iterator[FoundSetting]:
     tables = {setting.about.table for setting in SETTINGS} - {""}
-    for key, value in _parse_file(file).items():
+    for key, value in read_trusted_file(file).items():
         if key not in tables:
             yield _check_file_setting(file, "", key, value)
         elif not isinstance(value, dict):
@@ -329,23 +303,6 @@ def _read_file(file: Path) -> Iterator[FoundSetting]:
         else:
             for inner, inner_value in value.items():
                 yield _check_file_setting(file, key, inner, inner_value)
-
-
-def _parse_file(file: Path) -> dict[str, Any]:
-    import tomllib  # only who has a file pays for it
-
-    try:
-        if not file.is_file() and file.exists():
-            raise InvalidInput(f"{file}: it is not a file; take it away, or put a file in its place")
-        refuse_untrusted(file)
-        text = file.read_bytes().decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
-        return tomllib.loads(text)
-    except OSError as error:
-        raise InvalidInput(f"{file}: it cannot be read: {error.strerror}; mend it, or take it away") from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file}: it is not TOML: byte {error.start} is not UTF-8; save it as UTF-8") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{file}: it is not TOML: {error}; correct it there") from error
 
 
 def _check_file_setting(file: Path, table: str, key: str, value: Any) -> FoundSetting:
@@ -358,7 +315,7 @@ def _check_file_setting(file: Path, table: str, key: str, value: Any) -> FoundSe
     path = f"{table}.{key}" if table else key
     what = f"the table [{path}]" if isinstance(value, dict) else path
     known = [setting.path for setting in SETTINGS]
-    nearest = _find_nearest(path, known)
+    nearest = find_nearest(path, known)
     meant = _list_known(table) if nearest is None else f"did you mean {nearest}?"
     raise InvalidInput(f"{file}: {what} is not known; {meant}")
 
@@ -395,15 +352,6 @@ def _refusal(setting: Setting, value: object, named: str, error: ValueError) -> 
 def _find_setting(name: str) -> Setting:
     (setting,) = [setting for setting in SETTINGS if setting.name == name]
     return setting
-
-
-def _find_nearest(given: str, known: Iterable[str]) -> str | None:
-    """The name that was likely meant: the same in another table, or one spelled alike."""
-    from difflib import get_close_matches  # only for a refusal
-
-    key = given.rpartition(".")[2]
-    moved = [name for name in known if name.rpartition(".")[2] == key]
-    return next(iter(moved or get_close_matches(given, list(known), 1)), None)
 
 
 # --- what cannot work together
@@ -488,13 +436,3 @@ def _refuse_impossible(configuration: Configuration) -> None:
 def _format_with_origin(configuration: Configuration, setting: Setting) -> str:
     value = format_setting(setting, getattr(configuration, setting.name))
     return f"{setting.path} {value} ({configuration.origin(setting.name)})"
-
-
-def format_setting(setting: Setting, value: Any) -> str:
-    """A value as an operator would write it; secrets masked, nothing as two quotation marks."""
-    value = mask_value(value, setting.about.kind)
-    if isinstance(value, str):
-        return value or '""'
-    if isinstance(value, float):
-        return repr(value).removesuffix(".0")
-    return msgspec.json.encode(value).decode()

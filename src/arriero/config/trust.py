@@ -1,16 +1,35 @@
-"""Checks who owns ``arriero.toml``: its settings start programs, so only this user's or root's is read."""
+"""Reads ``arriero.toml``. Its settings start programs, so only this user's or root's is read."""
 
 import os
 import stat
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from ..errors import InvalidInput
 
 ROOT = 0
 
 
-def refuse_untrusted(file: Path) -> None:
+def read_trusted_file(file: Path) -> dict[str, Any]:
+    """Read the tables of the file. Raises: InvalidInput - naming what to do."""
+    import tomllib  # only who has a file pays for it
+
+    try:
+        if not file.is_file() and file.exists():
+            raise InvalidInput(f"{file}: it is not a file; take it away, or put a file in its place")
+        _refuse_untrusted(file)
+        text = file.read_bytes().decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
+        return tomllib.loads(text)
+    except OSError as error:
+        raise InvalidInput(f"{file}: it cannot be read: {error.strerror}; mend it, or take it away") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{file}: it is not TOML: byte {error.start} is not UTF-8; save it as UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{file}: it is not TOML: {error}; correct it there") from error
+
+
+def _refuse_untrusted(file: Path) -> None:
     """Refuse settings that another user gives, or could give: in the file, or by putting another one in its place.
 
     A link is followed, and the folders of both ends count. The system's permission bits decide; where it has no users,

@@ -1,4 +1,4 @@
-"""Kinds of values that settings have: how each is read, checked and shown.
+"""One setting, and the kinds of values that settings have: how each is read, checked and shown.
 
 A check that refuses raises UnfitValue, without the value: who calls it names the setting, where the value came from and what
 it must be, and hides it when it is a secret.
@@ -24,6 +24,7 @@ SECRET_MASKED = "whsec_..."
 LOCAL_NAME = "localhost"
 LOG_FORMATS = ("text", "json")
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
+PREFIX = "ARRIERO_"  # of variables of the environment
 
 
 class UnfitValue(ValueError):
@@ -66,6 +67,43 @@ class SettingInfo(msgspec.Struct, frozen=True):
     flag: str = ""
 
 
+class Setting(msgspec.Struct, frozen=True):
+    """One setting, for the one who reads, prints or documents them all."""
+
+    name: str  # in Configuration
+    default: Any
+    about: SettingInfo
+
+    @property
+    def key(self) -> str:
+        """Name in its table of the file: ``keep_seconds``."""
+        return self.name.removeprefix(f"{self.about.table}_")
+
+    @property
+    def path(self) -> str:
+        """The name with its table: ``replies.keep_seconds``."""
+        return f"{self.about.table}.{self.key}" if self.about.table else self.key
+
+    @property
+    def variable(self) -> str:
+        """Name in the environment: ``ARRIERO_REPLIES_KEEP_SECONDS``."""
+        return PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        """Name of the option on the command line, where a command has it."""
+        return self.about.flag or f"--{self.name.replace('_', '-')}"
+
+
+def find_nearest(given: str, known: Iterable[str]) -> str | None:
+    """The name that was likely meant: the same in another table, or one spelled alike."""
+    from difflib import get_close_matches  # only for a refusal
+
+    key = given.rpartition(".")[2]
+    moved = [name for name in known if name.rpartition(".")[2] == key]
+    return next(iter(moved or get_close_matches(given, list(known), 1)), None)
+
+
 def mask_value(value: object, kind: ValueKind) -> Any:
     """A value of the kind as operators and programs may see it: no secret, and nobody's name and password in a URL."""
     if kind.is_secret:
@@ -84,6 +122,16 @@ def format_refused_value(value: object, kind: ValueKind) -> str:
     except ValueError:  # Python writes no number of that many digits
         return "a number too long to show"
     return text if len(text) <= TEXT_SHOWN_MAX else f"{text[:TEXT_SHOWN_MAX]}..."
+
+
+def format_setting(setting: Setting, value: Any) -> str:
+    """A value as an operator would write it; secrets masked, nothing as two quotation marks."""
+    value = mask_value(value, setting.about.kind)
+    if isinstance(value, str):
+        return value or '""'
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return msgspec.json.encode(value).decode()
 
 
 def _seconds(value: object) -> float:

@@ -21,7 +21,7 @@ from ..model.failures import CapturedTraceback
 from ..model.instants import as_datetime
 from ..model.tags import format_tags, read_tags
 from ..text.escaping import escape_text, one_line, shell_word
-from ..text.format import format_count, format_location
+from ..text.format import format_answer_command, format_count, format_location
 from .alert_rows import BREAKER_CAUSE, QUESTION_CAUSE, SCHEDULE_CAUSE
 from .lease import SUPERVISORS
 from .supervision import retry_delay
@@ -273,9 +273,7 @@ def _format_question_line(alert: Alert) -> str:
         text = f"{tasks} {asks} {alert.code}; the first, {alert.task_id}: {alert.reason} (alert {alert.id})"
         text += f"; next: {format_list_command(alert.code)}" * (alert.state == "open")
     elif alert.state == "open":
-        command = (
-            f"arriero task answer {shell_word(alert.task_id)} {shell_word(alert.step)} --result JSON --reason TEXT"
-        )
+        command = format_answer_command(alert.task_id, alert.step)
         text = f"{task} asks {alert.code}: {alert.reason} (alert {alert.id}); next: {command}"
     else:
         text = f"{task} no longer asks {alert.code}: {alert.reason} (alert {alert.id})"

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from ..events import Event
 from ..events.base import payload_hash
-from ..events.step import CompensationDispatched, StepDispatched, StepOpened, StepReopened, StepReport
-from ..events.task import StatusPublished
+from ..events.step import CompensationDispatched, StepAdjusted, StepDispatched, StepOpened, StepReopened, StepReport
+from ..events.task import OperatorAction, StatusPublished
 from ..model import (
     STEP_BITS,
     AlertRow,
@@ -31,7 +31,9 @@ from ..model import (
     TailRow,
     TaskRow,
     TaskState,
+    Verb,
     later,
+    step_number,
 )
 from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Dispatch, Refusal
@@ -39,10 +41,14 @@ from ..model.failures import TaskFailure, choose_public_text
 from ..model.moves import NewStep, Reported, Succeeded
 from ..model.progress import Published
 from ..model.signals import Inbox
+from ..text.format import CARRIED_OUT, format_limit_changes, format_step
 
 if TYPE_CHECKING:
     from ..model.workflow_pauses import Pauses  # only who pauses workflows pays for loading it
     from .parents import ParentStep
+
+_KEEP_OLD_VALUES = (Verb.EXTEND, Verb.ADJUST, Verb.TAG)
+SAY_CHANGES = (*_KEEP_OLD_VALUES, Verb.ANSWER)  # a question may ask for more operators than the settings
 
 
 def build_report_event(step: StepRow, report: Reported, verdict: str) -> StepReport:
@@ -129,11 +135,11 @@ def build_dispatched(
 
 
 def build_step(
-    new: NewStep, task: TaskRow, ordinal: int, state: StepState, now: Instant, limit_keys: str | None
+    task: TaskRow, new: NewStep, ordinal: int, state: StepState, limit_keys: str | None, now: Instant
 ) -> StepRow:
-    """Build the row of a step, child, timer or compensation that is opened."""
+    """Build the row of a step, compensation, timer or wait that a task opens now. ``limit_keys``: that its request is kept with."""
     return StepRow(
-        step_no=task.task_no << STEP_BITS | ordinal,
+        step_no=step_number(task.task_no, ordinal),
         task_no=task.task_no,
         ordinal=ordinal,
         kind=new.kind,
@@ -363,6 +369,19 @@ class Change(msgspec.Struct):
     trace_link: str | None = None  # that the convoy had before
     published: tuple[Published, ...] = ()
     signals: Sequence[SignalRow] = ()  # new or changed
+
+    def describe_changes(self) -> tuple[str, ...]:
+        """Describe what a verb changed: who approved it, each value with the old one, and what it left as it was."""
+        changes: list[str] = []
+        for event in self.events:
+            if isinstance(event, OperatorAction) and event.approved_by:
+                changes.append(f"{CARRIED_OUT}, approved by {' and '.join(event.approved_by)}")
+            if isinstance(event, OperatorAction) and event.verb in _KEEP_OLD_VALUES:
+                changes += event.list_changes()
+            elif isinstance(event, StepAdjusted):
+                step = next(step for step in self.steps if step.ordinal == event.step)
+                changes.append(f"{format_step(step)}: {format_limit_changes(event.limits, event.before)}")
+        return tuple(changes)
 
 
 class ConvoyChange(msgspec.Struct):

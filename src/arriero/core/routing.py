@@ -113,7 +113,7 @@ def survey_hosts(processes: Iterable[ProcessRow], now: Instant, app: str) -> dic
             continue
         reports = read_reports(process)
         for agent in {agent for agent, _ in about.steps}:
-            steps = frozenset(step for of, step in about.steps if of == agent)
+            steps = frozenset(step for of, step in about.list_begun() if of == agent)
             found[agent] = _join(found.get(agent), steps, reports.get(agent))
     return found
 

@@ -173,9 +173,9 @@ def _explain_running_child(step: StepRow, task: TaskRow, life: Life) -> str:
 
 def explain_late_answer(step: StepRow, now: Instant) -> str:
     """Return why an answer comes too late; empty: in time, or it is not the answer of an open question."""
-    is_late = (
-        is_question(step) and step.state is StepState.PENDING and step.not_before is not None and step.not_before <= now
-    )
+    from ..model.questions import has_passed  # as above
+
+    is_late = is_question(step) and step.state is StepState.PENDING and has_passed(step.not_before, now)
     return f"the time to answer {step.label} is over" if is_late else ""
 
 

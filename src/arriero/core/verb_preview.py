@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..events.step import StepAdjusted
-from ..events.task import OperatorAction, OperatorApproval
+from ..events.task import OperatorApproval
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, SignalRow, StepRow, TailRow, TaskRow, Verb
 from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Refusal
 from ..model.commands import Operate
 from ..model.signals import Inbox
-from ..text.format import format_limit_changes, format_step
+from ..text.format import CARRIED_OUT
 from .verb_guards import count_asked_persons
 
 if TYPE_CHECKING:
@@ -101,9 +100,6 @@ def find_verb_refusal(
     return foreseen if isinstance(foreseen, Refusal) else None
 
 
-_KEEP_OLD_VALUES = (Verb.EXTEND, Verb.ADJUST, Verb.TAG)
-
-
 def needs_approvals(command: Operate, loaded: Loaded) -> bool:
     """Returns True if more than one operator must ask for the verb, by the settings or by the question that it answers."""
     asked = count_asked_persons(command, _LoadedRows(loaded)) if command.verb is Verb.ANSWER else command.persons
@@ -138,13 +134,5 @@ def foresee_verb(
                 detail = foresee_approval(command, loaded.task.task_id, kept.persons, rows)
                 return replace(result.refusal, detail=detail)
         return result.refusal
-    steps = {step.ordinal: format_step(step) for step in loaded.life}
-    changes: list[str] = []
-    for event in result.events:
-        if isinstance(event, OperatorAction) and event.approved_by:
-            changes.append(f"would be carried out, approved by {' and '.join(event.approved_by)}")
-        if isinstance(event, OperatorAction) and event.verb in _KEEP_OLD_VALUES:
-            changes += event.list_changes()
-        elif isinstance(event, StepAdjusted):
-            changes.append(f"{steps[event.step]}: {format_limit_changes(event.limits, event.before)}")
-    return tuple(changes)
+    changes = result.describe_changes()
+    return tuple(f"would be {change}" if change.startswith(CARRIED_OUT) else change for change in changes)

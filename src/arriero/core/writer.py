@@ -272,10 +272,9 @@ class Writer:
         if new.reopens is not None:
             self._reopen(new, new.reopens)
             return
-        ordinal = self.task.opened_count + 1
-        is_timer = new.kind is StepKind.TIMER
-        keys = name_limit_keys(new, self.rows.limits, self.task.app)
-        step = changes.build_step(new, self.task, ordinal, state, self.now, keys)
+        ordinal, is_timer = self.task.opened_count + 1, new.kind is StepKind.TIMER
+        limit_keys = name_limit_keys(new, self.rows.limits, self.task.app)
+        step = changes.build_step(self.task, new, ordinal, state, limit_keys, self.now)
         is_open = not is_timer and state is StepState.PENDING
         if is_open and not step.agent:
             step = replace(step, state=advance_step(state, StepEvent.TAKEN))  # it needs no Agent

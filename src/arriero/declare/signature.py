@@ -108,6 +108,12 @@ class Signature:
     def _build_check(self, hints: Mapping[str, Any], name: str, what: str) -> Check:
         return build_check(hints[name]) if name in hints else partial(check_unannotated, f"{self.what}: {what}")
 
+    def resolve_if_defined(self) -> None:
+        """Resolve types that were not defined when the function was declared, unless one still is not."""
+        if self._hints is None:
+            with contextlib.suppress(NameError):
+                self._resolve()
+
     def _resolve_late(self) -> None:
         try:
             self._resolve()

@@ -13,7 +13,7 @@ from ..core.alert_groups import AlertGroup
 from ..errors import UnreadableRow
 from ..inspection.facts import FileFacts
 from ..model import TASK_OPEN, AlertRow, Instant, TaskState, seconds_between
-from ..model.processes import ProcessRow
+from ..model.processes import SET_PUBLIC_URL, ProcessRow
 from ..store.contract import Survey
 from ..text.format import format_bytes, format_count, format_count_with_verb, format_instant_and_age
 from .liveness import (
@@ -26,7 +26,7 @@ from .liveness import (
     format_process,
     suggest_assignment,
 )
-from .requests import NOBODY_ASKS, START_PROGRAM, describe_wait_for_program, is_pulled
+from .requests import NOBODY_ASKS, START_PROGRAM, describe_lack_of_url, describe_wait_for_program, is_pulled
 
 WAIT_SECONDS_MAX = 60.0  # what is due waits far less while processes with its code have room
 UNTOLD_SECONDS_MAX = 60.0  # an alert is reported within seconds
@@ -311,7 +311,10 @@ def _check_code(survey: Survey, running: LiveProcesses) -> list[Finding]:
                 found.append(Finding("care", "code", says, suggest_assignment(app, others) or remedy))
     is_hosting = bool(running.list_with_role("agents"))
     for app, agent, step in survey.steps[:NAMES_SHOWN_MAX]:
-        if is_pulled(running, agent):
+        if told := describe_lack_of_url(running, agent, step, app):
+            says = f"step {step} of Agent {agent} is asked for: {told}"
+            found.append(Finding("care", "code", says, SET_PUBLIC_URL))
+        elif is_pulled(running, agent):
             told = describe_wait_for_program(running, agent, step, app)
             if not running.list_hosts_of_step(agent, step, app) or NOBODY_ASKS in told:
                 found.append(

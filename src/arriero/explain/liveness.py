@@ -36,10 +36,14 @@ class LiveProcesses:
         return [process for process in found if any(of == agent for of, _ in read_process_about(process).steps)]
 
     def list_hosts_of_step(self, agent: str, step: str, app: str = NOT_SAID) -> list[ProcessRow]:
-        """List the processes alive that host a step of an Agent, for the App."""
-        return [
-            process for process in self.list_hosts(agent, app) if (agent, step) in read_process_about(process).steps
-        ]
+        """List the processes alive that begin attempts of a step of an Agent, for the App."""
+        hosts = self.list_hosts(agent, app)
+        return [process for process in hosts if (agent, step) in read_process_about(process).list_begun()]
+
+    def list_hosts_without_url(self, agent: str, step: str, app: str = NOT_SAID) -> list[ProcessRow]:
+        """List the processes alive that would begin attempts of a step, and lack only a URL for its callbacks."""
+        hosts = self.list_hosts(agent, app)
+        return [process for process in hosts if (agent, step) in read_process_about(process).without_url]
 
     def choose_app_to_name(self, app: str) -> str:
         """Return the App's name if a process of another App is alive; else empty."""

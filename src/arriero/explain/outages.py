@@ -21,7 +21,7 @@ import msgspec
 from ..inspection.attempts import AttemptEnd, AttemptSurvey, Requests, Retrying
 from ..model import Instant, later, seconds_between
 from ..model.failures import StepFailure
-from ..model.processes import ProcessRow
+from ..model.processes import SET_PUBLIC_URL, ProcessRow
 from ..text.escaping import shell_word
 from ..text.format import (
     format_count,
@@ -34,7 +34,7 @@ from ..text.format import (
 from .agents import describe_lack_of_room, describe_spent_retry_budget
 from .doctor import NAMES_SHOWN_MAX, WAIT_SECONDS_MAX, Finding
 from .liveness import LiveProcesses
-from .requests import describe_wait_for_programs, is_pulled
+from .requests import describe_lack_of_url, describe_wait_for_programs, find_step_without_url, is_pulled
 
 WINDOW_SECONDS = 300.0  # long enough to see several attempts of one step: they come a minute apart at most
 OUTAGE_TASKS_MIN = 2  # one task that fails may be ill itself
@@ -395,6 +395,9 @@ def _describe_untaken_requests(one: Requests, now: Instant, running: LiveProcess
     says = f"Agent {one.agent}: {format_count_with_verb(one.due, 'request')} due and untaken, the oldest since"
     says += f" {format_instant_and_age(one.oldest_at, now)}"
     listed = f"arriero task list --agent {shell_word(one.agent)}"
+    if step := find_step_without_url(running, one.agent):
+        says += f"; step {step}: {describe_lack_of_url(running, one.agent, step)}"
+        return Finding("care", "starved", says, f"{SET_PUBLIC_URL}; {listed}")
     if is_pulled(
         running, one.agent
     ):  # its programs decide how many they carry out: max_in_flight and --agents are not remedy

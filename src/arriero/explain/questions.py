@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ..model import Instant, seconds_between
-from ..model.questions import QuestionRow
-from ..text.escaping import one_line, shell_word
+from ..model.questions import QuestionRow, has_passed
+from ..text.escaping import one_line, shell_argument, shell_word
 from ..text.format import format_count, format_count_with_verb, format_instant_and_age
 from .doctor import Finding
 
@@ -25,8 +25,27 @@ def diagnose_questions(questions: Sequence[QuestionRow], now: Instant, *, has_mo
 
     Args:
         questions: in the order in which they were asked. ``has_more``: there are more than these.
-    Returns: one finding; of late questions it names who is asked and the command that lists them; none if no question is open.
+    Returns: none if no question is open; of late questions who is asked and the command that lists them; of those whose time is over
+        the command that says why the task does not know yet.
     """
+    over = [question for question in questions if has_passed(question.not_before, now)]
+    waiting = [question for question in questions if question not in over]
+    return [*_diagnose_waiting(waiting, now, has_more=has_more), *_diagnose_over(over, now)]
+
+
+def _diagnose_over(over: Sequence[QuestionRow], now: Instant) -> list[Finding]:
+    if not over:
+        return []
+    first = over[0]
+    assert first.not_before is not None
+    says = (
+        f"no answer is taken any longer to {format_count(len(over), 'question')}, and the code does not know yet; the first, of task"
+        f" {one_line(first.task_id)} to {one_line(first.of)}, had time until {format_instant_and_age(first.not_before, now)}"
+    )
+    return [Finding("information", "questions", says, f"arriero task explain {shell_argument(first.task_id)}")]
+
+
+def _diagnose_waiting(questions: Sequence[QuestionRow], now: Instant, *, has_more: bool) -> list[Finding]:
     if not questions:
         return []
     late = [question for question in questions if is_late(question, now)]

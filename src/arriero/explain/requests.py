@@ -26,6 +26,22 @@ def describe_wait_for_program(running: LiveProcesses, agent: str, step: str, app
     return _describe_wait(running, agent, running.list_hosts_of_step(agent, step, app))
 
 
+def describe_lack_of_url(running: LiveProcesses, agent: str, step: str, app: str = NOT_SAID) -> str:
+    """Describe which processes do not begin a step because its callbacks need a URL. Empty: another one does, or none is there."""
+    lacking = running.list_hosts_without_url(agent, step, app)
+    if not lacking or running.list_hosts_of_step(agent, step, app):
+        return ""
+    names = ", ".join(map(format_process, lacking[:PROCESSES_TOLD_MAX]))
+    return f"its callback needs a URL, and no public_url is set for {names}"
+
+
+def find_step_without_url(running: LiveProcesses, agent: str) -> str:
+    """Find a step of an Agent that no process alive begins because its callbacks need a URL. Empty: there is none."""
+    abouts = map(read_process_about, running.list_hosts(agent))
+    steps = sorted({step for about in abouts for of, step in about.without_url if of == agent})
+    return next((step for step in steps if describe_lack_of_url(running, agent, step)), "")
+
+
 def describe_wait_for_programs(running: LiveProcesses, agent: str) -> str:
     """Describe for whom all requests of such an Agent wait."""
     return _describe_wait(running, agent, running.list_hosts(agent))

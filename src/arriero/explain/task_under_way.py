@@ -20,7 +20,7 @@ from ..model import (
     seconds_between,
 )
 from ..model.failures import read_step_failure
-from ..model.processes import ProcessRow
+from ..model.processes import SET_PUBLIC_URL, ProcessRow
 from ..model.questions import describe_question
 from ..model.signals import is_question, is_wait, label_callback, label_signal, names_callback
 from ..text.escaping import one_line, shell_argument
@@ -49,7 +49,7 @@ from .liveness import (
     suggest_assignment,
 )
 from .past import PersonAct
-from .requests import describe_wait_for_program
+from .requests import describe_lack_of_url, describe_wait_for_program
 from .task_situation import (
     SOON_SECONDS,
     STEPS_TOLD_MAX,
@@ -396,6 +396,8 @@ class TaskUnderWay(TaskSituation):
         ready = self.running.list_hosts_of_step(step.agent, step.name, step.app)
         if step.taken and (spent := describe_spent_retry_budget(ready, step.agent)):
             return spent
+        if told := describe_lack_of_url(self.running, step.agent, step.name, step.app):
+            return f"{told}; {SET_PUBLIC_URL}"
         if told := describe_wait_for_program(self.running, step.agent, step.name, step.app):
             return told
         if not ready:

@@ -88,6 +88,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     ``next``: the next task of its convoy, claimed here; ``begun``: what began of it with the same commit, because its code
     had run ahead; None: its code is to be run. ``following``: the one that waits behind it, as it stands; a hint.
     ``trace_link``: to the span of the task before it in its convoy, whose turn has ended; None: it is not traced.
+    ``changes``: of an operator's verb, in words: each value that it changed, with the old one, and what it left.
     """
 
     task: TaskRow
@@ -97,6 +98,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     begun: tuple[Dispatch, ...] | None = None
     following: Loaded | None = None
     trace_link: str | None = None
+    changes: tuple[str, ...] = ()
 
 
 class AttemptApplied(msgspec.Struct, frozen=True, gc=False):

@@ -66,7 +66,8 @@ class Claim(Command, frozen=True, gc=False, kw_only=True):
     """Take free, due tasks of known workflows, in the order of core.due; at most one on probation, when ``probation`` has room.
 
     ``app``: of the process; only its tasks and those whose App was not said. So it is with ``Take``. ``shares``: of all
-    workflows; with them the room is divided by weight, and each gets its tasks in their order.
+    workflows; with them the room is divided by weight, and each gets its tasks in their order. ``only``: numbers of tasks,
+    and no other is taken; empty: whatever is due.
     """
 
     process_no: int
@@ -75,6 +76,7 @@ class Claim(Command, frozen=True, gc=False, kw_only=True):
     probation: bool
     app: str = ""
     shares: tuple[ClaimShare, ...] = ()
+    only: tuple[int, ...] = ()
 
 
 class Take(Command, frozen=True, gc=False, kw_only=True):

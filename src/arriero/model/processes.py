@@ -5,6 +5,9 @@ import msgspec
 from . import Instant
 
 FIRST = 1
+SET_PUBLIC_URL = (  # in warnings and explanations
+    "set public_url in arriero.toml, or ARRIERO_PUBLIC_URL=https://HOST, for the processes that run it, and start them again"
+)
 NUMBERS_BITS = 32  # a task's number stays below 2 ** 43, since a step's number holds it and 20 bits more
 
 
@@ -40,7 +43,7 @@ class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ``model.policies``: of its workflows by name, as JSON text in a task's row, for those who submit by SQL. ``leaving``: it was
     asked to end, and drains. ``model.agents``: of its Agents that have any, by name, as JSON text. ``providers``: of its App, as
     base, Agent, weight and preference; a base is one of its own. ``pulled``: Agents of its App whose requests programs outside
-    of Python ask for.
+    of Python ask for. ``without_url``: those of its steps that it does not begin, because it knows no URL for their callbacks.
     """
 
     app: str = ""
@@ -52,6 +55,11 @@ class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     limits: dict[str, str] = {}
     providers: tuple[tuple[str, str, float, int], ...] = ()
     pulled: tuple[str, ...] = ()
+    without_url: tuple[tuple[str, str], ...] = ()
+
+    def list_begun(self) -> list[tuple[str, str]]:
+        """List the steps, as Agent and name, of which attempts begin in the process."""
+        return [step for step in self.steps if step not in self.without_url]
 
 
 class LeaderSurvey(msgspec.Struct, frozen=True):

@@ -48,6 +48,11 @@ def describe_question(step: StepRow) -> dict[str, str]:
     return {"of": step.name.removeprefix(_PREFIX), "question": show_question(step.arguments).question}
 
 
+def has_passed(until: Instant | None, now: Instant) -> bool:
+    """Returns True if the time of a question is over: no answer is taken from that instant on."""
+    return until is not None and until <= now
+
+
 class QuestionRow(msgspec.Struct, frozen=True, gc=False):
     """An open question with its task, in the order in which questions were asked.
 

@@ -179,14 +179,14 @@ class AgentHost:
         for asked in requests:
             new = self.router.route(asked, priority) if asked.agent in groups else asked
             hosted = None if new.kind is StepKind.TIMER else self.hosted.get(new.agent)
-            takes = hosted is not None and hosted.reserve(priority, new.target)
+            takes = hosted is not None and hosted.reserve(new.name, priority, new.target)
             placed.append(replace(new, take=True) if takes else new)
         return tuple(placed)
 
-    def reserve(self, agent: str, priority: int, target: str) -> bool:
-        """Take a place for a new request. Returns False if the request must wait in the store."""
-        hosted = self.hosted.get(agent)
-        return hosted is not None and hosted.reserve(priority, target)
+    def reserve(self, step: StepRow, priority: int) -> bool:
+        """Take a place for a request. Returns False if the request must wait in the store."""
+        hosted = self.hosted.get(step.agent)
+        return hosted is not None and hosted.reserve(step.name, priority, step.target)
 
     def give_back(self, agents: Iterable[str], priority: int) -> None:
         """Free places that were reserved for requests that do not begin."""

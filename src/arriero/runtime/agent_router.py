@@ -107,8 +107,8 @@ class AgentRouter:
         elsewhere = self._elsewhere.get(name)
         is_elsewhere = elsewhere is not None and new.name in elsewhere.steps
         has_room_elsewhere = is_elsewhere and elsewhere is not None and elsewhere.has_room
-        if hosted is None or not hosted.is_taking:
-            # Its breaker is not known here: it gets a few requests, and the store lets others take over what it bars.
+        if hosted is None or not hosted.is_taking or new.name in hosted.without_url:
+            # Its breaker may not be known here: it gets a few requests, and the store lets others take over what it bars.
             health = HEALTH_MIN if elsewhere is None or elsewhere.is_barred else elsewhere.health
             return Candidate(
                 name=name,

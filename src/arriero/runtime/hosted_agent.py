@@ -17,6 +17,7 @@ from ..system.rate_limited_log import RateLimitedLog
 from .breakers import LOOK_SECONDS as BREAKER_SECONDS
 from .breakers import AgentBreakers
 from .call_monitor import CallCounter, EndedCall
+from .callbacks import list_steps_without_url
 from .process_context import ProcessContext
 from .retry_budgets import LOOK_SECONDS, AgentRetries
 
@@ -54,6 +55,7 @@ class HostedAgent:
         has_backlog: requests may wait in the store; those go first.
         is_limited, has_rate: its attempts begin with a Take alone; each further try asks the store.
         is_taking: False once the process drains.
+        without_url: names of steps that no attempt of begins here; see ``callbacks.list_steps_without_url``.
         wanted, delivered, last_poll: requests that open polls of programs ask for, attempts that programs hold, and when a
             program asked last by the store's clock; 0: none has.
     """
@@ -79,6 +81,7 @@ class HostedAgent:
         self._waiting_retries = 0
         self.has_backlog = False
         self.is_taking = True
+        self.without_url = frozenset(name for _, name in list_steps_without_url([agent], context.settings.public_url))
         self.is_limited = bool(agent.limits)
         self.has_rate = any(limit.policy.kind == "rate" for limit in agent.limits)
         self._has_news = False  # a new request or a free slot since the last Take was sent
@@ -136,8 +139,10 @@ class HostedAgent:
         )
 
     # --- taking a place, and giving it back
-    def reserve(self, priority: int, target: str = "") -> bool:
-        """Take a place for a new request. Returns False if the request must wait in the store."""
+    def reserve(self, step: str, priority: int, target: str = "") -> bool:
+        """Take a place for a new request of a step. Returns False if the request must wait in the store."""
+        if step in self.without_url:
+            return False
         if self.breakers.known and self.breakers.is_barred(self._context.app, target):
             return False  # it is taken from the store, by the one who the breaker lets through
         if self.is_limited:
@@ -192,9 +197,9 @@ class HostedAgent:
             self.note_waiting()
 
     def may_ask(self) -> bool:
-        """Returns False if a Take would find nothing: the last one found all room in use, and none has become free here.
+        """Returns False if a Take would find nothing, as the last one did: all room is in use, or what waits does not begin here.
 
-        A Take locks the limits, so those in vain would make all others wait.
+        News, or half a second, ends that. A Take locks the limits, so those in vain would make all others wait.
         """
         is_worth_it = self._has_news or self._context.clock.monotonic() >= self._used_up_until
         return is_worth_it and self.breakers.may_ask()
@@ -207,15 +212,17 @@ class HostedAgent:
         """Note that a Take is sent that will find all that is known here."""
         self._has_news = False
 
-    def learn_limits(self, found: LimitedAgent | None) -> bool:
-        """Take in what a Take has found; None: it has no limits. Returns True if its limits hold requests back."""
+    def learn_limits(self, found: LimitedAgent | None, *, has_got: bool) -> bool:
+        """Take in what a Take has found; None: it has no limits. Returns True if its limits hold requests back.
+
+        ``has_got``: the Take brought a request. If it did not, what waits may be of steps that do not begin here.
+        """
         self.is_limited, self.has_rate = found is not None, found is not None and found.has_rate
-        self._used_up_until = 0.0
-        if found is None or not found.is_full:
-            return False
-        if found.is_used_up:
-            self._used_up_until = self._context.clock.monotonic() + USED_UP_SECONDS
-        return True
+        is_fruitless = bool(self.without_url) and not has_got
+        if found is not None and found.is_full and found.is_used_up:
+            is_fruitless = True
+        self._used_up_until = self._context.clock.monotonic() + USED_UP_SECONDS if is_fruitless else 0.0
+        return found is not None and found.is_full
 
     # --- calls and their retries
     def note_call(self, step: StepRow, call: EndedCall, *, retry_after: float | None, unavailable: bool) -> None:

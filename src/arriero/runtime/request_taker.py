@@ -61,7 +61,9 @@ class RequestTaker:
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
-        return tuple(sorted({name for one in self._hosted.values() for name in one.agent.steps}))
+        return tuple(
+            sorted({name for one in self._hosted.values() for name in one.agent.steps.keys() - one.without_url})
+        )
 
     def drain(self) -> None:
         """Take nothing any longer."""
@@ -151,7 +153,7 @@ class RequestTaker:
         got, limited = Counter(step.agent for step in steps), {one.agent: one for one in answer.limited}
         may_wait: list[HostedAgent] = []
         for hosted, room in asked:
-            if hosted.learn_limits(limited.get(hosted.name)):
+            if hosted.learn_limits(limited.get(hosted.name), has_got=got[hosted.name] > 0):
                 continue  # its limits hold requests back, so it may have got fewer than it has room for
             if got[hosted.name] < room.open:
                 hosted.has_backlog = False  # nothing waits for it any longer

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from ..core.drive import Surroundings, decide_put_down
 from ..core.lease import is_on_probation
@@ -166,18 +167,26 @@ class Scheduler:
         )
         self.look_after_children, self.begin_children = self._children.look, self._children.begin
         self._claiming = False
-        self._claim_again = False
+        self._claims_all = False  # the next claim is for whatever is due
+        self._woken: list[int] = []  # tasks for the next claim, which commands that are put before it may wake
         self._caught_up = False  # the last claim left nothing behind
         self._proven: set[str] = set()  # workflows whose code has come to its first steps here, from what is durable
         self._draining = False
         self._abandoned = False
 
     # --- claiming
-    def claim_soon(self) -> None:
-        """Claim tasks, as many as there is room for, one command at a time."""
-        if self._claiming:
-            self._claim_again = True
+    def claim_soon(self, *, is_for_all: bool = True) -> None:
+        """Claim tasks, as many as there is room for, one command at a time.
+
+        Args:
+            is_for_all: claim whatever is due; False: only what ``claim_after`` has named, if nothing else may come before it.
+        """
+        self._claims_all = self._claims_all or is_for_all
+        if self._claiming or not (self._claims_all or self._woken):
             return
+        woken = () if self._claims_all or not self._caught_up else tuple(self._woken)
+        self._claims_all = False
+        self._woken.clear()  # whatever may wake them is put before this claim
         if self._yield.should_delay_claim(self.claim_soon):
             self._caught_up = False
             return
@@ -199,23 +208,29 @@ class Scheduler:
             probation=not any(is_on_probation(driver.run.task) for driver in self.drivers.values()),
             app=context.app,
             shares=build_shares(self._weights, (driver.run.task.workflow for driver in self.drivers.values())),
+            only=woken if len(woken) <= room else (),
         )
-        context.committer.put(command, lambda answer: self._process_claim_answer(room, answer))
+        context.committer.put(command, lambda answer: self._process_claim_answer(command, answer))
 
-    def claim_after(self, task_no: int) -> None:
-        """Claim in the commit of the command that is put next, which may wake this task. One that is held here needs no claim."""
-        if task_no not in self.drivers:
-            asyncio.get_running_loop().call_soon(self.claim_soon)
+    def claim_after(self, task_no: int) -> bool:
+        """Claim in the commit of the command that is put next, which may wake this task.
 
-    def _process_claim_answer(self, room: int, answer: Answer | BaseException) -> None:
+        Returns False if the task is held here, and needs no claim.
+        """
+        if task_no in self.drivers:
+            return False
+        self._woken.append(task_no)
+        asyncio.get_running_loop().call_soon(partial(self.claim_soon, is_for_all=False))
+        return True
+
+    def _process_claim_answer(self, command: Claim, answer: Answer | BaseException) -> None:
         self._claiming = False
         tasks = answer.tasks if isinstance(answer, Claimed) else ()
-        self._caught_up = isinstance(answer, Claimed) and len(tasks) < room
+        if not command.only:
+            self._caught_up = isinstance(answer, Claimed) and len(tasks) < command.limit
         for loaded in tasks:
             self.take_over(loaded)
-        again, self._claim_again = self._claim_again, False
-        if again or len(tasks) == room:
-            self.claim_soon()
+        self.claim_soon(is_for_all=len(tasks) == command.limit)
 
     def take_over(self, loaded: Loaded, *, key_since: float | None = None, behind: Loaded | None = None) -> None:
         """Drive what the store says is ours now.
@@ -361,8 +376,7 @@ class Scheduler:
     def note_news(self, task: TaskRow) -> None:
         """Look at a task that something came for; ``task`` as it stands now. If it is free, it may be due."""
         if task.locked_by is None:
-            if task.task_no not in self.drivers:  # claimed in the same commit, see ``claim_after``
-                self.claim_soon()
+            self.claim_soon()
             return
         driver = self.drivers.get(task.task_no) if task.locked_by == self._context.process_no else None
         if driver is not None and driver.run.task.revision < task.revision:

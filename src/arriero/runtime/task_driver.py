@@ -184,7 +184,7 @@ class TaskDriver:
             return replace(move, ending=replace(ending, planned=first + ending.planned[1:]))
         if isinstance(ending, NextUndo):
             step = self.run.steps[ending.step_no]
-            return replace(move, ending=replace(ending, take=agents.reserve(step.agent, priority, step.target)))
+            return replace(move, ending=replace(ending, take=agents.reserve(step, priority)))
         return move
 
     def _advance(self, move: Move) -> Advance:

@@ -8,7 +8,7 @@ from ..model import MICROSECONDS, Instant, StepKind, StepRow, seconds_between
 from ..model.failures import CapturedError, CapturedTraceback, Frame, StepFailure
 from ..model.instants import as_datetime
 from ..model.signals import is_wait, split_wait_name
-from .escaping import shell_argument
+from .escaping import shell_argument, shell_word
 
 _RELATIONS = {
     "raised": "{error}",
@@ -186,11 +186,19 @@ def format_send_command(task_id: str, wait: StepRow) -> str:
     """Format the command that sends what a wait is for; empty: no command of the terminal does."""
     kind, name = split_wait_name(wait.name) or ("", "")
     if kind == "question":
-        return f"arriero task answer {shell_argument(task_id)} {shell_argument(wait.label)} --result JSON --reason TEXT"
+        return format_answer_command(task_id, wait.label)
     verb = {"signal": "send", "request": "request", "callback": "complete-callback"}.get(kind)
     if kind == "callback" and wait.key != "#1":
         name = f"{name}{wait.key}"
     return f"arriero task {verb} {shell_argument(task_id)} {shell_argument(name)} JSON" if verb else ""
+
+
+def format_answer_command(task_id: str, question: str) -> str:
+    """Format the command that answers a question. ``question``: the name to answer it by, like ``question:finance``."""
+    words, options = f"{shell_argument(task_id)} {shell_word(question)}", "--result JSON --reason TEXT"
+    if task_id.startswith("-"):  # no option may follow the dashes before it
+        words, options = options, words
+    return f"arriero task answer {words} {options}"
 
 
 def format_failure(failure: StepFailure) -> str:
@@ -239,6 +247,7 @@ def format_seconds(value: float) -> str:
 
 
 UNCHANGED = "unchanged: "  # begins, among the changes of a verb, what it leaves as it was
+CARRIED_OUT = "carried out"  # the same of who approved it
 
 
 def format_limit_changes(limits: Mapping[str, int | float | None], before: Mapping[str, int | float | None]) -> str:

@@ -43,7 +43,8 @@ class QuestionsAnswer(msgspec.Struct, frozen=True):
                 "operators": 2,
                 "since": "2026-11-20T14:15:17.5Z",
                 "until": "2026-11-22T14:15:17.5Z",
-                "command": "arriero task answer order-1001 question:finance --result JSON --by NAME --reason TEXT",
+                "command": "arriero task answer order-1001 question:finance --result JSON --reason TEXT",
+                "is_over": False,
             }
         ],
         "next": None,
@@ -60,4 +61,4 @@ async def list_questions(
     after = cursors.read_number(cursor, listing)
     rows = await store.questions(of=check_of(of), after=after, limit=limit + 1, within=call.caller.reach)
     more = cursors.write(listing, rows[limit - 1].no) if len(rows) > limit else None
-    return QuestionsAnswer(tuple(build_open_question(row) for row in rows[:limit]), more)
+    return QuestionsAnswer(tuple(build_open_question(row, store.now()) for row in rows[:limit]), more)

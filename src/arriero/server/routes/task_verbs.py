@@ -114,7 +114,7 @@ async def operate_plan(
         else:
             meant.append(loaded.task)
     acted = await operate_rows(session, verb, iterate_rows(meant), by, reason, build_fields=build_fields)
-    merged = Acted(acted.meant + len(refused), acted.done, (*refused, *acted.refused), acted.left_out)
+    merged = Acted(acted.meant + len(refused), acted.done, (*refused, *acted.refused), acted.left_out, acted.changes)
     return ActedByPlan(merged, tuple(before))
 
 
@@ -171,7 +171,8 @@ class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class VerbAnswer(msgspec.Struct, frozen=True):
     """Outcome of a verb. ``task``: its state afterwards.
 
-    ``changes``: of a dry run, in words: each limit and tag that would change, with its old value, and what would not; and approvals.
+    ``changes``: in words: each limit and tag that changed, with its old value, and what did not; and approvals. Of a dry run, what
+    would change.
     """
 
     id: str
@@ -199,7 +200,9 @@ class BulkAnswer(msgspec.Struct, frozen=True):
         left_out: how many tasks were left alone, by what they are.
         done_before: ids of tasks of a plan on which it was carried out by an earlier request.
         next: the cursor of the next part; None: this was the last one. A part may be empty before that.
-        changes: of a dry run, by id, in words: each limit and tag that would change, with its old value, and what would not; and approvals.
+        changes: by id, in words: each limit and tag that changed, with its old value, and what did not; and approvals. Of a dry
+            run, what would change.
+        would_count: of a dry run, ids of those of ``done`` where the verb would only count as one approval of several.
         plan: of a dry run: what to send to carry it out on exactly these tasks; None: no task allows it.
     """
 
@@ -213,6 +216,7 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     next: str | None = None
     plan: str | None = None
     changes: dict[str, tuple[str, ...]] | msgspec.UnsetType = msgspec.UNSET
+    would_count: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 def build_body(verb: Verb, base: type[msgspec.Struct], prefix: str) -> Any:
@@ -308,9 +312,9 @@ async def _operate_one(call: HttpCall, verb: Verb, task_id: str, asked: VerbRequ
         changes = await preview_verb(session, verb, loaded, by, asked.reason, **fields)
         standing = await load_standing_task(loaded, session.store)
         return VerbAnswer(task_id, str(verb), "would_be_done", standing, changes or msgspec.UNSET)
-    await operate_task(session, verb, loaded, by, asked.reason, **fields)
-    after = await load_task(session, task_id)
-    return VerbAnswer(task_id, str(verb), "done", await load_standing_task(after, session.store))
+    changes = await operate_task(session, verb, loaded, by, asked.reason, **fields)
+    standing = await load_standing_task(await load_task(session, task_id), session.store)
+    return VerbAnswer(task_id, str(verb), "done", standing, changes or msgspec.UNSET)
 
 
 def _choose_fields_builder(session: Session, verb: Verb, asked: VerbRequest | BulkRequest, by: str) -> FieldsBuilder:
@@ -401,6 +405,7 @@ def _build_bulk_answer(verb: Verb, outcome: Literal["done", "would_be_done"], ac
         refused,
         dict(acted.left_out),
         changes=acted.changes or msgspec.UNSET,
+        would_count=acted.would_count or msgspec.UNSET,
         **more,
     )
 

@@ -8,7 +8,7 @@ from ...core import attempts, transitions, verbs
 from ...core.alert_rows import build_question_alert
 from ...core.apps import assign_app
 from ...core.attempts import deliver_attempt, release_attempt
-from ...core.changes import BreakerChange, Change, ConvoyChange, Refused
+from ...core.changes import SAY_CHANGES, BreakerChange, Change, ConvoyChange, Refused
 from ...core.children import note_child_end
 from ...core.convoy_verbs import operate_convoy
 from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
@@ -98,7 +98,9 @@ class Batch:
         assert isinstance(result, Change)
         self.write(result, command.actor)
         rows = (*result.steps, *result.opened)
-        applied = Applied(result.task, rows, tuple(result.dispatches), trace_link=result.trace_link)
+        says_more = isinstance(command, Operate) and (command.verb in SAY_CHANGES or command.persons > 1)
+        changes = result.describe_changes() if says_more else ()
+        applied = Applied(result.task, rows, tuple(result.dispatches), trace_link=result.trace_link, changes=changes)
         return applied if result.convoy is None else self._with_next(applied, result.convoy, command)
 
     def _decide(self, command: AnyCommand) -> Change | ConvoyChange | Refused | SignalRow:

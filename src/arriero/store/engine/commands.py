@@ -11,6 +11,7 @@ from ...core.changes import BreakerRows, Change
 from ...core.children import refuse_child
 from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
+from ...core.due import compute_position, is_claimable
 from ...core.lease import is_on_probation
 from ...core.placement import Spot
 from ...core.speculative_start import may_start, start_task
@@ -104,6 +105,8 @@ def apply_to_task(command: AnyCommand, rows: Table) -> Answer | ArrieroError:
 
 
 def _claim(command: Claim, rows: CommandRows) -> Claimed:
+    if command.only:
+        return Claimed(tuple(_claim_in_order(command, rows)))
     for convoy in rows.lock_due_convoys(LOOKS_MAX):
         _look(convoy, command.actor, rows)
     if not command.shares:
@@ -128,7 +131,11 @@ def _claim_in_order(command: Claim, rows: CommandRows) -> list[Loaded]:
     claimed: list[Loaded] = []
     probation, waiting = command.probation, 0
     while (left := command.limit - len(claimed)) > 0 and waiting < PUT_OFF_MAX:
-        found = rows.lock_claimable(command, probation, left)
+        found = (
+            _find_named(command, rows, probation)[:left]
+            if command.only
+            else rows.lock_claimable(command, probation, left)
+        )
         for task in found:
             if is_on_probation(task.task):
                 if not probation:
@@ -148,6 +155,25 @@ def _claim_in_order(command: Claim, rows: CommandRows) -> list[Loaded]:
         if len(found) < left:
             break  # else some were passed over, and others may stand behind them
     return claimed
+
+
+def _find_named(command: Claim, rows: CommandRows, probation: bool) -> list[Loaded]:
+    """Those of the named tasks that the process may claim, in their order. They were locked with the batch."""
+    found: list[Loaded] = []
+    for task_no in command.only:
+        try:
+            task = rows.task(task_no)
+            if task is not None and is_claimable(task, command, rows.read_clock(), probation=probation):
+                found.append(rows.load_locked(task))
+        except UnreadableRow as error:
+            rows.set_apart(error)
+    return sorted(found, key=_find_position)
+
+
+def _find_position(loaded: Loaded) -> tuple[int, int]:
+    task = loaded.task
+    assert task.not_before is not None
+    return compute_position(task.priority, task.not_before, task.task_no)
 
 
 def _with_inbox(loaded: Loaded, rows: CommandRows) -> Loaded | None:

@@ -256,9 +256,12 @@ def open_epoch(rows: StoreRows, actor: str, reason: str = "") -> int:
 
     Every process is retired. What a process registered before sends is refused (``old_epoch``), also what it was
     about to send when the store was restored; it begins again by itself. See ``model.processes`` for numbers.
+
+    Open alerts are delivered again: an alert that an operator ended in the lost time is open again, and its sinks know only of its end.
     """
     epoch = rows.open_epoch()
     free_all_leases(rows)
+    rows.deliver_open_alerts_again()
     note_in_store(rows, actor, EpochOpened(epoch, reason))
     return epoch
 

@@ -44,7 +44,7 @@ from ...model.processes import ProcessRow, compute_first_number
 from ..contract import CALLBACK_SECRET, PastDeadline, Purge, Renewals
 from ..engine.batch import STORE_STREAM
 from ..quarantine import UNREADABLE
-from ..readable import refuse_unreadable
+from ..readable import refuse_unreadable, refuse_unreadable_task
 from ..sql.agent_rows import CommandRows
 from ..sql.rows import ProcessRows, ReadingRows, UpkeepRows
 from ..sql.store_rows import SubmissionRows
@@ -63,6 +63,9 @@ class MemoryDue(MemoryWorkflowPauses, CommandRows, ReadingRows):
         """A task as it stands, also where it cannot be read."""
         task = self.tasks[task_no]
         return Loaded(task, self.bodies[task_no], self.steps_of(task_no), self.convoy_of(task))
+
+    def load_locked(self, task: TaskRow) -> Loaded:
+        return refuse_unreadable_task(self.load_as_is(task.task_no))
 
     def select_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
         return self.add_inboxes([self.load_as_is(task_no) for task_no in task_nos if task_no in self.tasks])
@@ -245,6 +248,12 @@ class MemoryProcesses(MemoryDue, ProcessRows):
         for what in ("task", "process"):
             self.number_from(what, compute_first_number(self.epoch))
         return self.epoch
+
+    def deliver_open_alerts_again(self) -> None:
+        for alert in list(self.alert_rows.values()):
+            if alert.closed_at is None:
+                again = replace(alert, told=(), attempts=alert.attempts + 1, next_at=self.now())
+                self._put(self.alert_rows, alert.no, again)
 
     def select_lease(self, name: str) -> LeaseRow | None:
         row = self.leases.get(name)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ...model import WAITS_FOR_WORKFLOW, TaskRow, TaskState
 from ...model.workflow_pauses import Pauses, WorkflowPauseRow
 from ..sql.workflow_pauses import WorkflowPauseRows
-from .limit_rows import MemoryLimits
+from .agent_rows import MemoryLimits
 
 
 class MemoryWorkflowPauses(MemoryLimits, WorkflowPauseRows):

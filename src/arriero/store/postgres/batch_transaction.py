@@ -1,5 +1,6 @@
 """A batch of commands in one transaction: rows locked in key order, judged by the core, written one statement a kind."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ from ...core.apps import apps_run_by
 from ...core.due import HEAD_START
 from ...core.lease import PROBATION_FROM
 from ...errors import ArrieroError, UnreadableRow
-from ...model import STEP_BITS, ConvoyRow, Loaded, StepRow, step_number
+from ...model import STEP_BITS, ConvoyRow, Loaded, StepRow, TaskRow, step_number
 from ...model.answers import Answer, Applied, ConvoyApplied, SignalKept
 from ...model.commands import (
     Advance,
@@ -38,7 +39,7 @@ from .. import columns
 from ..contract import SUPERVISOR_LEASE, Busy
 from ..engine.commands import apply_command
 from ..engine.convoys import LOOKS_MAX, list_ending_turns
-from ..readable import of_task, without_body
+from ..readable import of_task
 from ..sql.agent_rows import CommandRows
 from .columns import convoy_in, step_of
 from .context import StoreContext
@@ -49,6 +50,8 @@ from .session import Transaction
 T = TypeVar("T")
 # Rows that others may be taking at the same moment: all processes together claim about a hundred tasks at a time.
 PASSED_OVER_MAX = 100
+# Steps of a task that a claim names, which are read before it is known whether it may be claimed; if it has more, then later.
+FIRST_STEPS = 100
 OPENED_COUNT = columns.TASK.index("opened_count")
 
 
@@ -58,6 +61,7 @@ class PostgresDueRows(PostgresConvoyRows, CommandRows):
     def __init__(self, transaction: Transaction, context: StoreContext) -> None:
         super().__init__(transaction, context)
         self._due_convoys: list[ConvoyRow] = []
+        self._convoy_texts: dict[int, str | None] = {}  # by task, as read with its arguments
 
     def keep_due_convoys(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Convoys to be looked at that this transaction has locked."""
@@ -77,6 +81,15 @@ class PostgresDueRows(PostgresConvoyRows, CommandRows):
         name = "select_claimable_of_share" if command.shares else "select_claimable"
         return self._readable_of(name, asked, limit, self._claimable, self._read_steps)
 
+    def keep_claimed(self, rows: Sequence[tuple[Any, ...]], first_steps: Sequence[tuple[Any, ...]]) -> None:
+        """Keep arguments, convoys and first steps of tasks that a claim names."""
+        self.keep_steps(first_steps)
+        counts = Counter(row[0] >> STEP_BITS for row in first_steps)
+        for task_no, arguments, convoy in rows:
+            self._bodies[task_no], self._convoy_texts[task_no] = arguments, convoy
+            if counts[task_no] < FIRST_STEPS:
+                self.steps_read((task_no,))
+
     def _read_steps(self, rows: Sequence[tuple[Any, ...]]) -> None:
         begun = [row[0] for row in rows if row[OPENED_COUNT]]
         if begun:
@@ -88,15 +101,17 @@ class PostgresDueRows(PostgresConvoyRows, CommandRows):
         self.keep_tasks((row[: columns.TASK_WIDTH],))
         task = self.task(row[0])
         assert task is not None
-        text = row[columns.TASK_WIDTH]
-        if text is None:
-            raise without_body(task.task_no)
-        try:
-            convoy = convoy_in(row[columns.TASK_WIDTH + 1])
-        except UnreadableRow as error:
-            raise of_task(error, task.task_no) from error
+        self._bodies[task.task_no], self._convoy_texts[task.task_no] = row[columns.TASK_WIDTH :]
         self.steps_read((task.task_no,))
-        return Loaded(task, text, self.steps_of(task.task_no), convoy)
+        return self.load_locked(task)
+
+    def load_locked(self, task: TaskRow) -> Loaded:
+        task_no = task.task_no
+        try:
+            convoy = self._convoys.get(task.convoy_no or 0) or convoy_in(self._convoy_texts[task_no])
+        except UnreadableRow as error:
+            raise of_task(error, task_no) from error
+        return Loaded(task, self.arguments(task_no), self.steps_of(task_no), convoy)
 
     def lock_requests(self, name: str, asked: dict[str, Any], limit: int) -> list[StepRow]:
         asked["since"] = self._context.frontiers.steps.since((asked["agent"],))
@@ -159,6 +174,8 @@ class BatchRows(msgspec.Struct):
     takes: dict[str, set[str]]  # Agents whose limits are asked, by App
     by_term: bool = False  # whether a leader speaks
     claims: bool = False
+    claimed: set[int] = set()  # tasks that a claim names
+    looks: bool = False  # for convoys whose next turn is due
     hands_over: bool = False  # the next task of a convoy
 
 
@@ -168,13 +185,13 @@ def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
     for command in batch:
         named.by_term = named.by_term or getattr(command, "term", None) is not None
         match command:
-            case Claim(process_no=process_no) | Take(process_no=process_no):
+            case Claim(process_no=process_no, only=only):
                 named.processes.add(process_no)
-                named.claims = named.claims or isinstance(command, Claim)
-                if isinstance(command, Take):
-                    named.agents.update(agent for agent, _ in command.room)
-                    named.takes.setdefault(command.app, set()).update(agent for agent, _ in command.room)
-                    named.agents.update(sibling for _, siblings in command.siblings for sibling in siblings)
+                named.claims = True
+                named.looks = named.looks or not only
+                named.claimed.update(only)
+            case Take():
+                _name_take(command, named)
             case Advance():
                 _name_advance(command, named)
             case (
@@ -225,6 +242,14 @@ def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
     return named
 
 
+def _name_take(command: Take, named: BatchRows) -> None:
+    asked = {agent for agent, _ in command.room}
+    named.processes.add(command.process_no)
+    named.agents |= asked
+    named.agents.update(sibling for _, siblings in command.siblings for sibling in siblings)
+    named.takes.setdefault(command.app, set()).update(asked)
+
+
 def _name_advance(command: Advance, named: BatchRows) -> None:
     named.tasks.add(command.task_no)
     named.steps.update(item.step_no for item in command.delivered)
@@ -261,7 +286,7 @@ class BatchTransaction:
         ``batch_number``: as ``begin_batch`` takes it; None: no process speaks.
         """
         named = collect_named(batch)
-        tasks, steps = sorted(named.tasks), sorted(named.steps)
+        tasks, steps = sorted(named.tasks | named.claimed), sorted(named.steps)
         ask = self._transaction.ask
         # Before the tasks: two Takes for one Agent wait here, while they hold nothing else that the other one needs.
         of_takes = {
@@ -282,6 +307,7 @@ class BatchTransaction:
         of_all = ask("select_steps", {"task_nos": all_of}) if all_of else None
         open_of = sorted(named.open_of - named.all_of)
         of_open = ask("select_open_steps", {"task_nos": open_of}) if open_of else None
+        of_claimed = self._ask_claimed(sorted(named.claimed)) if named.claimed else ()
         of_processes = {number: ask("select_process", {"process_no": number}) for number in sorted(named.processes)}
         agents = sorted(named.agents)
         of_breakers = self._rows.ask_breakers_of(agents) if agents else None
@@ -312,6 +338,8 @@ class BatchTransaction:
                 self._rows.keep_steps(found.fetchall())
         self._rows.steps_read(all_of)
         self._rows.open_steps_read(open_of)
+        if of_claimed:
+            self._rows.keep_claimed(*(found.fetchall() for found in of_claimed))
         busy = self._held_by_others(named.tasks - held)
         answers = [self._apply(command, busy) for command in batch]
         self._rows.flush()
@@ -327,7 +355,7 @@ class BatchTransaction:
             numbers = {"convoy_nos": sorted(named.convoys)}
             for name in ("lock_next_waiting", "select_behind", "seal_drained", "select_drained"):
                 asked[name] = ask(name, numbers)
-        if named.claims:
+        if named.looks:
             of_clock = {
                 "given": self._context.get_test_instant(),
                 "limit": LOOKS_MAX,
@@ -335,6 +363,12 @@ class BatchTransaction:
             }
             asked["due"] = ask("lock_due_convoys", of_clock)
         return asked
+
+    def _ask_claimed(self, task_nos: list[int]) -> tuple[PendingAnswer, PendingAnswer]:
+        """Ask for what goes with tasks that a claim names; see ``keep_claimed``."""
+        ask = self._transaction.ask
+        asked = {"task_nos": task_nos}
+        return ask("select_claimed", asked), ask("select_first_steps", {**asked, "limit": FIRST_STEPS})
 
     def _keep_convoys(self, named: BatchRows, asked: dict[str, PendingAnswer]) -> None:
         if "locked" in asked:
@@ -344,7 +378,7 @@ class BatchTransaction:
             self._rows.keep_behind(asked["select_behind"].fetchall())
             drained = (number for (number,) in asked["select_drained"].fetchall())
             self._rows.keep_sealed(asked["seal_drained"].fetchall(), drained)
-        if named.claims:
+        if named.looks:
             self._rows.keep_due_convoys(asked["due"].fetchall())
 
     def _keep_term(self, row: tuple[Any, ...] | None) -> bool:

@@ -87,7 +87,7 @@ class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable, 
         self._touched: set[int] = set()  # convoys that have changed since
         self._sealed: dict[int, TailRow] = {}
         self._drained: set[int] = set()  # convoys where nothing waits, as was seen after they were sealed
-        self._bodies: dict[int, str] = {}
+        self._bodies: dict[int, str | None] = {}  # None: it is missing
         self._forget_written()
 
     def _forget_written(self) -> None:
@@ -354,10 +354,11 @@ class PostgresTaskRows(PostgresWrittenRows):
     def arguments(self, task_no: int) -> str:
         if task_no not in self._bodies:
             row = self.ask("select_body", {"task_no": task_no}).fetchone()
-            if row is None:
-                raise without_body(task_no)
-            self._bodies[task_no] = row[0]
-        return self._bodies[task_no]
+            self._bodies[task_no] = None if row is None else row[0]
+        arguments = self._bodies[task_no]
+        if arguments is None:
+            raise without_body(task_no)
+        return arguments
 
     # --- what is written at the end
     def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:

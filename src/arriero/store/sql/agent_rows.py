@@ -12,7 +12,7 @@ from ...core.due import WantedRequests
 from ...core.limits import list_waiting_keys
 from ...core.routing import Ways
 from ...inspection.facts import AgentLoad, Backlog, CountsRow
-from ...model import ConvoyRow, Instant, Loaded, StepRow, later
+from ...model import ConvoyRow, Instant, Loaded, StepRow, TaskRow, later
 from ...model.agents import AgentLimitsRow, BreakerRow, RateRow, WaitingKeysRow
 from ...model.commands import Claim
 from ..contract import HeldAttempt
@@ -246,6 +246,10 @@ class CommandRows(SignalTable, BreakerTable, LimitTable):
     @abstractmethod
     def lock_claimable(self, command: Claim, probation: bool, limit: int) -> Sequence[Loaded]:
         """Free, due tasks that the process may claim, in their order. ``probation``: also tasks on probation."""
+
+    @abstractmethod
+    def load_locked(self, task: TaskRow) -> Loaded:
+        """A task that this transaction has locked, with all that is recorded of it but its signals. Raises UnreadableRow."""
 
     def lock_takeable(self, wanted: WantedRequests, limit: int, *, keyless: bool = False) -> Sequence[StepRow]:
         """Due requests in the order of core.due. ``keyless``: only those that carry no keys of limits."""

@@ -231,6 +231,10 @@ class ProcessRows(LeaseRows):
         All processes are retired, secrets but that of callbacks are removed, and numbers that may have been given are left out.
         """
 
+    def deliver_open_alerts_again(self) -> None:
+        """Let every sink hear of all open alerts again, after a restore."""
+        self.ask("deliver_open_alerts_again", {"at": self.read_clock()})
+
     def rename_workflows(self, old: str, new: str) -> None:
         """Let who submits by SQL find the workflows of an App under its new name, and no more under the old one."""
 

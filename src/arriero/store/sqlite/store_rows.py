@@ -168,9 +168,13 @@ class SqliteDueRows(SqliteConvoyRows, CommandRows):
         task, arguments = self._keep(task_of(row[:-1])), row[-1]
         if not isinstance(arguments, str):
             raise without_body(task.task_no)
+        self._bodies[task.task_no] = arguments
+        return self.load_locked(task)
+
+    def load_locked(self, task: TaskRow) -> Loaded:
         try:
             steps = self.steps_of(task.task_no) if task.opened_count else ()
-            return Loaded(task, arguments, steps, self.convoy_of(task))
+            return Loaded(task, self.arguments(task.task_no), steps, self.convoy_of(task))
         except UnreadableRow as error:
             raise of_task(error, task.task_no) from error
 
@@ -220,7 +224,7 @@ class SqliteProcessRows(SqliteTaskRows, ProcessRows):
 
     def process_is_retired(self, process_no: int) -> bool:
         if process_no not in self._retired:
-            row = self._run("select_process", {"process_no": process_no}).fetchone()
+            row = self.connection.execute(query("select_process"), {"process_no": process_no}).fetchone()
             # None: there is no such process. One whose row was removed had a number below that of another.
             self._retired[process_no] = self._was_removed(process_no) if row is None else bool(row[_RETIRED])
         return self._retired[process_no] is not False

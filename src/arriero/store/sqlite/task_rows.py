@@ -319,7 +319,9 @@ class SqliteTaskRows(SqliteWrittenRows):
 
     def arguments(self, task_no: int) -> str:
         if task_no not in self._bodies:
-            row = self._run("select_body", {"task_no": task_no}).fetchone()
+            if self._added_bodies:
+                self.flush()
+            row = self.connection.execute(query("select_body"), {"task_no": task_no}).fetchone()
             if row is None or not isinstance(row[0], str):
                 raise without_body(task_no)
             self._bodies[task_no] = row[0]
@@ -349,13 +351,18 @@ class SqliteTaskRows(SqliteWrittenRows):
         return None if task is None or step is None else build_parent_step(task, step)
 
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
-        return tuple(map(step_of, self._run("select_steps", step_range(task_no))))
+        return tuple(map(step_of, self._read_steps("select_steps", task_no)))
 
     def people_commits(self, task_no: int, since: Instant) -> list[str]:
         return [events for (events,) in self._run("select_people_commits", {"task_no": task_no, "since": since})]
 
     def open_steps(self, task_no: int) -> list[StepRow]:
-        return [step_of(row) for row in self._run("select_open_steps", step_range(task_no)).fetchall()]
+        return list(map(step_of, self._read_steps("select_open_steps", task_no)))
+
+    def _read_steps(self, name: str, task_no: int) -> list[tuple[Any, ...]]:
+        if self._added_steps or self._changed_steps:
+            self.flush()
+        return self.connection.execute(query(name), step_range(task_no)).fetchall()
 
     def add_task(self, task: TaskRow, arguments: str) -> None:
         self._is_written = False

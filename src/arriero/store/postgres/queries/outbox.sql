@@ -70,6 +70,9 @@ UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts +
 UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts + 1, next_at = %(at)s
  WHERE step_no = %(step_no)s AND cause = 'question' AND closed_at IS NULL
 
+-- deliver_open_alerts_again: the store was restored, and the sinks may have heard of the end of an alert that is open again.
+UPDATE {schema}.alert SET told = '[]', attempts = attempts + 1, next_at = %(at)s WHERE closed_at IS NULL
+
 -- select_questions: open questions in the order in which they were asked.
 -- Params: of: who is asked (empty: anyone); after (no); limit; apps, workflows (arrays): only of tasks of these (null: any).
 SELECT alert.no, task.task_id, task.workflow, task.app, step.ordinal, step.key, alert.code, step.arguments, alert.opened_at, step.not_before

@@ -8,6 +8,14 @@ SELECT {s.step}
                 OFFSET 0) AS s
  ORDER BY s.step_no
 
+-- select_first_steps: the first steps of tasks, at most ``limit`` of each.
+SELECT {s.step}
+  FROM unnest(%(task_nos)s::bigint[]) AS asked (task_no),
+       LATERAL (SELECT * FROM {schema}.step
+                 WHERE step_no >= asked.task_no << 20 AND step_no < (asked.task_no + 1) << 20
+                 ORDER BY step_no
+                 LIMIT %(limit)s) AS s
+
 -- select_open_steps: pending and running steps of tasks, timers included, in the order in which they were opened. OFFSET 0: see select_steps.
 SELECT {s.step}
   FROM unnest(%(task_nos)s::bigint[]) AS asked (task_no),

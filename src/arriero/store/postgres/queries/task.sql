@@ -21,6 +21,11 @@ SELECT task_no FROM {schema}.task AS task
 -- select_body: the arguments of a task's workflow.
 SELECT arguments FROM {schema}.body WHERE task_no = %(task_no)s
 
+-- select_claimed: what goes with tasks that a claim names.
+-- Rows: task_no, arguments, and the convoy as JSON; null for a task that is in none.
+SELECT t.task_no, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no), {t.convoy}
+  FROM {schema}.task AS t WHERE task_no = ANY(%(task_nos)s)
+
 -- update_bodies: replace workflows' arguments; the first ones are kept beside them.
 -- Params: rows (JSON array of objects: task_no, arguments).
 UPDATE {schema}.body AS body SET asked = coalesce(body.asked, body.arguments), arguments = given.arguments

@@ -1,4 +1,4 @@
-"""Limits of Agents, and what is in use of them, in the memory store."""
+"""Limits of Agents in the memory store, and what is in use of them."""
 
 from collections import Counter
 from collections.abc import Sequence
