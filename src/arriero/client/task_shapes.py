@@ -261,7 +261,11 @@ def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None) -
 async def load_standing_task(as_it_stands: Loaded, store: StateStore) -> StandingTask:
     """Build a task as a verb shows it, with the tasks before it in its convoy. Raises StoreError."""
     ahead = await load_tasks_ahead(as_it_stands, store)
-    family = await read_family(as_it_stands, store)
+    family = None
+    for step in as_it_stands.steps:
+        if step.kind is StepKind.CHILD:
+            family = await read_family(as_it_stands, store)
+            break
     loaded, faults = legible_task(as_it_stands)
     task = loaded.task
     return build_output(

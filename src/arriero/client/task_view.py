@@ -268,7 +268,7 @@ def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None, family: "Relati
             )
         if step.state in STEP_OPEN and step.kind is StepKind.TIMER and step.not_before is not None:
             return f"the time {as_datetime(step.not_before).isoformat(timespec='seconds')}"
-        if step.state in STEP_OPEN and step.is_of_child:
+        if step.state in STEP_OPEN and not step.agent and step.is_of_child:
             from ..explain.children import describe_wait_for_children  # only who has children pays for loading it
 
             return describe_wait_for_children(loaded, {} if family is None else family.children)
@@ -299,12 +299,11 @@ async def read_holders(loaded: Loaded, store: "StateStore") -> dict[int, str]:
 
 async def read_family(loaded: Loaded, store: "StateStore") -> "Relatives | None":
     """Read the parent and the children of a task; None: it has neither."""
-    readable, _ = legible_task(loaded)
-    if readable.task.parent_step is None and not any(step.is_of_child for step in readable.steps):
+    if loaded.task.parent_step is None and not any(step.kind is StepKind.CHILD for step in loaded.steps):
         return None
     from .children import load_family  # only who shows a task with children pays for loading it
 
-    return await load_family(readable, store)
+    return await load_family(legible_task(loaded)[0], store)
 
 
 async def read_published(store: "StateStore", task_no: int) -> dict[int, PublishedRow]:

@@ -71,7 +71,7 @@ def refuse_edit_of_child(task: TaskRow, step: StepRow | None) -> None:
 
 def may_come_again(task: TaskRow, step: StepRow) -> bool:
     """Returns True if an attempt of a step may begin or fail after now, so that its limits count. A child has its own."""
-    if step.is_of_child:
+    if not step.agent and step.is_of_child:
         return False
     is_open = step.state in STEP_OPEN or step.state is StepState.PLANNED
     return is_open and (step.kind is not StepKind.STEP or task.state in TASK_FORWARD)
@@ -151,7 +151,7 @@ def explain_missing_result(step: StepRow, task: TaskRow, life: Life) -> str:
         return _explain_unanswerable_wait(step, task)
     if step.state is StepState.COMPLETED:
         return f"task {task.task_id!r}: step {step.label} has a result already; it never changes"
-    if is_done_by_child(step):
+    if not step.agent and is_done_by_child(step):
         return _explain_running_child(step, task, life)
     is_closed = step.kind in FORWARD_KINDS and step.state not in STEP_OPEN
     if is_closed and task.undoing and not step.in_doubt:
@@ -196,7 +196,7 @@ def explain_unsettled_doubt(step: StepRow, task: TaskRow) -> str:
         return f"task {task.task_id!r}: {step.label} waits for an answer and cannot be in doubt; give the answer with --result"
     if step.state is StepState.COMPLETED:
         return f"task {task.task_id!r}: step {step.label} has a result already; it never changes"
-    if is_done_by_child(step):
+    if not step.agent and is_done_by_child(step):
         return f"task {task.task_id!r}: {step.label} is another task and cannot be in doubt: act on that task"
     if is_held_by_program(step):
         return ""  # no process of arriero carries it out, so there is no end to wait for
