@@ -19,7 +19,7 @@ from postgres_servers import database, emptied
 
 from arriero import Entry, InvalidInput, TaskFailed, connect
 from arriero.cli.main import commands
-from arriero.client.task_verbs import load_task
+from arriero.client.session import load_task
 
 MODULE = "hostile_bodies:app"
 REFUSED_BY_SQL = "22023"

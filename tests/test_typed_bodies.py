@@ -20,7 +20,7 @@ from typed_bodies import LABELS, MAKERS, Box, Colour, Item, Line, Order, Parcel,
 
 from arriero import App, Entry
 from arriero.cli.main import commands
-from arriero.client.task_verbs import load_task
+from arriero.client.session import load_task
 
 
 def test_the_text_of_a_value_does_not_depend_on_the_hash_seed_of_the_process() -> None:

@@ -8,7 +8,8 @@ import shop_world
 from shop_world import WHO, Shop
 
 from arriero import ApprovalNeeded, InvalidInput, VerbRefused
-from arriero.client.task_verbs import load_task, preview_verb
+from arriero.client.session import load_task
+from arriero.client.task_verbs import preview_verb
 from arriero.config import load_configuration
 from arriero.model import Verb
 from arriero.testing import World

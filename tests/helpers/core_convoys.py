@@ -76,7 +76,6 @@ class Road(Town):
                 fence=task.fence,
                 revision=task.revision,
                 state=task.state,
-                unseen_since=task.unseen_since,
                 ending=ending,
                 term=self.term,
             )

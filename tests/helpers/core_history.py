@@ -416,7 +416,6 @@ async def _past_its_limit(town: Town) -> None:
             fence=task.fence,
             revision=task.revision,
             state=task.state,
-            unseen_since=task.unseen_since,
             ending=ending,
             term=town.term,
         )

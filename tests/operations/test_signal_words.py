@@ -10,7 +10,7 @@ from runtime_world import eventually
 from signal_shop import open_app, paid, sell
 
 from arriero import App, Task, workflow
-from arriero.client.task_verbs import load_task
+from arriero.client.session import load_task
 from arriero.model.commands import SendSignal
 from arriero.model.signals import is_wait
 

@@ -1,7 +1,7 @@
 """Shares of a claim: each workflow with a weight, and all others together."""
 
+from arriero.core.capacity import build_shares
 from arriero.model.commands import ClaimShare
-from arriero.runtime.scheduler import build_shares
 
 
 def test_without_a_declared_share_a_claim_is_not_divided() -> None:

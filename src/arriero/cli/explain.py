@@ -8,6 +8,7 @@ import click
 
 from ..client.payload_record import ShownRecord
 from ..client.row_shapes import build_output
+from ..client.session import find_task
 from ..client.task_explanation import (
     ActionAnswer,
     ShownPublished,
@@ -16,7 +17,6 @@ from ..client.task_explanation import (
     list_results,
     load_explanation,
 )
-from ..client.task_verbs import find_task
 from ..explain.available_actions import AvailableAction
 from ..explain.past import PersonAct
 from ..explain.task import Explanation

@@ -10,7 +10,7 @@ import msgspec
 
 from ..audit.export import TrailerSum, encode_row, encode_trailer, read_export
 from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownRecord, ShownVersion
-from ..client.task_verbs import find_task
+from ..client.session import find_task
 from ..errors import MutilatedExport
 from ..events import decode_event_fields
 from ..explain.past import IncarnationStart, Timeline

@@ -17,9 +17,9 @@ from ..client.json_signals import (
     build_request_answer,
     load_signals,
 )
-from ..client.session import Session
+from ..client.session import Session, find_task
 from ..client.signals import SignalReceipt, send, wait_for_reply
-from ..client.task_verbs import find_task, load_task_to_act
+from ..client.task_verbs import load_task_to_act
 from ..model import Loaded
 from ..model.commands import SendSignal
 from ..operations.problems import ExitCode

@@ -10,9 +10,9 @@ import msgspec
 
 from ..client.app import App
 from ..client.json_payloads import build_call
+from ..client.session import load_task
 from ..client.submission import SubmissionOptions
 from ..client.task import Task
-from ..client.task_verbs import load_task
 from ..config import load_configuration
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from ..client.payload_record import read_record
+from ..client.session import find_task
 from ..client.task_shapes import (
     ListedTask,
     Payload,
@@ -17,7 +18,6 @@ from ..client.task_shapes import (
     build_shown_task,
     name_apps,
 )
-from ..client.task_verbs import find_task
 from ..client.task_view import load_tasks_ahead, read_family, read_holders, read_published, read_times
 from ..client.tasks import TaskSelector
 from ..core.supervision import decode_task_policy

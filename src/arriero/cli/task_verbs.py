@@ -11,11 +11,11 @@ import msgspec
 
 from ..client.app import App
 from ..client.json_payloads import build_verb_fields
+from ..client.session import load_task
 from ..client.task_shapes import StandingTask, load_standing_task
 from ..client.task_verbs import (
     Acted,
     check_signature,
-    load_task,
     load_task_to_act,
     operate_task,
     operate_tasks,

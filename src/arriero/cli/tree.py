@@ -8,8 +8,8 @@ from typing import NamedTuple
 import click
 
 from ..client.children import TreeNode, TreeTask, load_tree
+from ..client.session import find_task
 from ..client.task_shapes import TaskAnswer
-from ..client.task_verbs import find_task
 from ..core.parents import ParentStep
 from ..explain.children import Relatives, summarize_children
 from ..model import Loaded

@@ -23,7 +23,7 @@ from ..store.engine.batch import STORE_STREAM
 from ..store.state_store import StateStore
 from ..store.task_filter import TaskFilter
 from . import task_verbs
-from .session import Session
+from .session import Session, find_task
 
 PAGE = 200  # tasks read, and written, at a time
 OPEN = (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING, TaskState.HELD)
@@ -251,7 +251,7 @@ async def _load_named(store: StateStore, asked: Assignment) -> list[TaskRow]:
     """Load the tasks with the ids that were given. Raises UnknownTask."""
     found = []
     for task_id in asked.task_ids:
-        loaded = await task_verbs.find_task(task_id, store)
+        loaded = await find_task(task_id, store)
         if loaded.task.app not in (asked.from_app, asked.app):
             remedy = f"give it away with --from {shlex.quote(loaded.task.app)}"
             raise InvalidInput(f"task {task_id!r} is of App {loaded.task.app!r}: {remedy}")

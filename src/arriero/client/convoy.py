@@ -19,8 +19,7 @@ from ..store.contract import ConvoyLoaded
 from ..store.readable import faults_of, legible
 from . import task_verbs
 from .row_shapes import to_datetime
-from .session import Session
-from .task_verbs import load_task
+from .session import Session, load_task
 from .task_view import describe_release_wait
 
 if TYPE_CHECKING:  # only who opens a store pays for its operations

@@ -21,9 +21,9 @@ from .task_verbs import (
     build_adjustment,
     build_answer,
     build_edit,
-    find_definition,
     find_edited_definition,
     find_step,
+    find_step_definition,
     refuse_edits,
 )
 
@@ -179,7 +179,7 @@ def _build_answer(
     if text is not None:
         row = find_step(loaded, step)
         if row.kind in (StepKind.STEP, StepKind.CHILD) and not did_not_happen and not is_done_by_child(row):
-            definition = find_definition(codes, row.name if row.kind is StepKind.CHILD else STEP_PREFIX + row.name)
+            definition = find_step_definition(codes, row)
             result = decode_result(definition.signature, text)
         else:
             result = msgspec.json.decode(text)

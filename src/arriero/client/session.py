@@ -16,10 +16,11 @@ from ..core.deduplication import answer_known_id
 from ..core.lease import is_alive, read_process_about
 from ..core.undo import list_open_compensations
 from ..declare.steps import Agent
-from ..errors import InvalidInput, OutcomeUnknown, StoreError
+from ..errors import InvalidInput, OutcomeUnknown, StoreError, UnknownTask
 from ..model import NOT_SAID, Loaded, TailRow, TaskRow, Verb, later
 from ..model.answers import Answer, Refusal, SignalKept, Submitted
 from ..model.commands import CommandOfPerson, Operate, OperateAgent, SendSignal, Submit
+from ..payloads import codec
 from ..runtime import crash_points
 from ..runtime.admission_queue import refuse_later
 from ..runtime.code import Code
@@ -404,3 +405,24 @@ def _find_named_tail(found: Loaded, command: Submit) -> TailRow | None:
     # An end mark was submitted with the task, so it is there as definitely as the task.
     end_rank = (found.task.sequence or found.task.place) if command.end_of_sequence else None
     return TailRow(convoy_no=convoy.convoy_no, key=convoy.key, ordering=convoy.ordering, end_rank=end_rank)
+
+
+async def find_task(task_id: str, store: "StateStore") -> Loaded:
+    """One task. Raises InvalidInput, UnknownTask, StoreError."""
+    loaded = await store.find(codec.check_id(task_id, "task id"))
+    if loaded is None:
+        raise build_unknown_task(task_id, store)
+    return loaded
+
+
+def build_unknown_task(task_id: str, store: "StateStore") -> UnknownTask:
+    """Build the error of a task id that the store does not know."""
+    return UnknownTask(f"there is no task {task_id!r} in the store {store.url}; see `arriero task list`")
+
+
+async def load_task(session: Session, task_id: str) -> Loaded:
+    """The task as it stands, by an id that was checked. Raises UnknownTask, StoreError."""
+    loaded = await session.store.find(task_id)
+    if loaded is None:
+        raise build_unknown_task(task_id, session.store)
+    return loaded

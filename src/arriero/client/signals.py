@@ -13,8 +13,8 @@ from ..model.answers import Refusal, SignalKept, SignalPlaced
 from ..model.commands import SendSignal
 from ..model.signals import address_wait, read_reply
 from ..payloads import codec
-from .session import Session
-from .task_verbs import build_unknown_task, check_signer
+from .session import Session, build_unknown_task
+from .task_verbs import check_signer
 
 R = TypeVar("R")
 SENDER = "signal"  # the actor of a signal in a history; who sent it stands in the event

@@ -18,9 +18,9 @@ from ..store.contract import Ended
 from ..text.format import format_location
 from . import task_verbs
 from .external_transaction import send_joined
-from .session import Session
+from .session import Session, load_task
 from .signals import SignalReceipt, accept_joined, build_send, check_request, check_sent, request, send
-from .task_verbs import Adjustment, build_adjustment, load_task, load_task_to_act, operate_task, read_adjustment
+from .task_verbs import Adjustment, build_adjustment, load_task_to_act, operate_task, read_adjustment
 from .task_view import TaskView
 
 if TYPE_CHECKING:

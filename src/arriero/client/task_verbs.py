@@ -12,7 +12,7 @@ import msgspec
 from ..core.verb_guards import is_done_by_child, list_steps_to_redo, may_edit_all
 from ..declare.steps import Step
 from ..declare.workflows import Workflow
-from ..errors import ApprovalNeeded, InvalidInput, UnknownTask, UnreadableRow, VerbRefused
+from ..errors import ApprovalNeeded, InvalidInput, UnreadableRow, VerbRefused
 from ..model import STEP_PREFIX, UNDO_PREFIX, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
 from ..model.answers import APPROVAL_NEEDED, Applied, Refusal
 from ..model.commands import Operate
@@ -24,7 +24,7 @@ from ..runtime.code import Code, OneStep, read_one_step
 from ..store.readable import of_task, refuse_unreadable_task
 from ..store.task_filter import ANY_TASK, TaskFilter
 from ..text.format import format_send_command, format_step
-from .session import Session
+from .session import Session, load_task
 
 if TYPE_CHECKING:  # only who opens a store pays for its operations
     from ..store.state_store import StateStore
@@ -173,7 +173,12 @@ def find_edited_definition(
     if step is None and may_edit_all(loaded.task, loaded.life):
         return None, find_definition(codes, loaded.task.workflow)
     row = find_step_to_edit(loaded, step)
-    return row, find_definition(codes, STEP_PREFIX + row.name)
+    return row, find_step_definition(codes, row)
+
+
+def find_step_definition(codes: Mapping[str, Code], row: StepRow) -> Workflow[Any, Any] | Step[Any, Any]:
+    """Find the code of a step: of one that is a child, the workflow. Raises InvalidInput - it is not here."""
+    return find_definition(codes, row.name if row.kind is StepKind.CHILD else STEP_PREFIX + row.name)
 
 
 def find_definition(codes: Mapping[str, Code], name: str) -> Workflow[Any, Any] | Step[Any, Any]:
@@ -228,7 +233,7 @@ def build_answer(
         )
     if is_question(row):
         return {"step": row.ordinal, "result": codec.encode_untyped(result, f"answer of {row.label}")}
-    definition = find_definition(codes, row.name if row.kind is StepKind.CHILD else STEP_PREFIX + row.name)
+    definition = find_step_definition(codes, row)
     return {"step": row.ordinal, "result": definition.signature.encode_result(result)}
 
 
@@ -270,27 +275,6 @@ PAGE = 200  # tasks read, and verbs written, at a time
 
 Progress = Callable[[int], None]
 FieldsBuilder = Callable[[Loaded], dict[str, Any]]  # of ``Operate``, besides those that all verbs have
-
-
-async def find_task(task_id: str, store: "StateStore") -> Loaded:
-    """One task. Raises InvalidInput, UnknownTask, StoreError."""
-    loaded = await store.find(codec.check_id(task_id, "task id"))
-    if loaded is None:
-        raise build_unknown_task(task_id, store)
-    return loaded
-
-
-def build_unknown_task(task_id: str, store: "StateStore") -> UnknownTask:
-    """Build the error of a task id that the store does not know."""
-    return UnknownTask(f"there is no task {task_id!r} in the store {store.url}; see `arriero task list`")
-
-
-async def load_task(session: Session, task_id: str) -> Loaded:
-    """The task as it stands, by an id that was checked. Raises UnknownTask, StoreError."""
-    loaded = await session.store.find(task_id)
-    if loaded is None:
-        raise build_unknown_task(task_id, session.store)
-    return loaded
 
 
 async def load_task_to_act(session: Session, task_id: str) -> Loaded:

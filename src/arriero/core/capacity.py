@@ -1,11 +1,13 @@
 """Room for work in one process: places of Agents, retries within their budget, adaptive concurrency, shares of workflows."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from math import sqrt
 
 import msgspec
 from msgspec.structs import replace
 
+from ..model.commands import ClaimShare
 from ..model.policies import Adaptive
 
 CALLS_MIN = 10  # of a window; a larger limit has windows of as many calls as it allows at the same time
@@ -221,3 +223,19 @@ def divide_room(room: int, weights: Mapping[str, int], held: Mapping[str, int]) 
         poorest = min(weights, key=lambda name: (held.get(name, 0) + granted[name]) / weights[name])
         granted[poorest] += 1
     return granted
+
+
+def build_shares(weights: Mapping[str, int | None], held: Iterable[str]) -> tuple[ClaimShare, ...]:
+    """Build the shares of a claim: one of each workflow with a weight, and one of weight 1 of all others together.
+
+    Args:
+        weights: of all workflows with code here; None: it has no share of its own.
+        held: the workflow of each task that the process holds.
+    Returns: empty if no workflow has a separate share.
+    """
+    if not any(weights.values()):
+        return ()
+    counts = Counter(held)
+    shares = [ClaimShare((name,), weight, counts.pop(name, 0)) for name, weight in weights.items() if weight]
+    others = tuple(name for name, weight in weights.items() if not weight)
+    return (*shares, ClaimShare(others, 1, counts.total()))

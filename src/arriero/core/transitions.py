@@ -245,7 +245,7 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             return refused
         if isinstance(item, Reported) and item.published is not None:
             published.append(item.published)
-    is_seen, opened = task.unseen_since == command.unseen_since, len(command.opened)
+    is_seen, opened = task.unseen_since in (None, command.unseen_since), len(command.opened)
     may_be_too_many = task.opened_count + opened > STEPS_PER_TASK_MAX or task.open_count + opened > CHILDREN_OPEN_MAX
     if may_be_too_many and (too_many := _find_too_many(command, task)) is not None:
         writer.hold(too_many)  # none of the steps is opened
@@ -263,10 +263,8 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
         if not isinstance(command.ending, Keep):
             is_late = isinstance(command.ending, PutDown) and not is_seen  # news has come since: it is due
             writer.finish(PutDown(now) if is_late else command.ending)
-    writer.set(revision=task.revision + 1)
-    if is_seen:
-        writer.set(unseen_since=None)
-    elif task.unseen_since is not None:  # a child has ended since its driver read the task
+    writer.set(revision=task.revision + 1, unseen_since=None if is_seen else writer.task.unseen_since)
+    if not is_seen:  # a child has ended since its driver read the task
         writer.wake_task()
     convoy_state = command.ending.convoy_state if isinstance(command.ending, Process) else None
     settle_convoy(writer, task, hand_over=command.hand_over, convoy_state=convoy_state, trace_link=command.trace_link)

@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
+from ..core.capacity import build_shares
 from ..core.drive import Surroundings, decide_put_down
 from ..core.lease import is_on_probation
 from ..core.task_run import TaskRun
 from ..errors import UnreadableRow
 from ..model import Loaded, StepRow, TaskRow, TaskState, seconds_between
 from ..model.answers import Answer, Applied, Claimed, Dispatch
-from ..model.commands import Claim, ClaimShare, Report
+from ..model.commands import Claim, Report
 from ..model.moves import Ending, PutDown, Reported
 from .agent_host import AgentHost
 from .child_tasks import ChildTasks, SubmitChild
@@ -96,22 +96,6 @@ def may_begin(*, tasks_max: int, taken: int, beginning: int, others: int) -> boo
     share = BEGINNING_MAX // (1 + others)
     limit = min(tasks_max, share) if others else tasks_max
     return beginning < share and taken < limit
-
-
-def build_shares(weights: Mapping[str, int | None], held: Iterable[str]) -> tuple[ClaimShare, ...]:
-    """Build the shares of a claim: one of each workflow with a weight, and one of weight 1 of all others together.
-
-    Args:
-        weights: of all workflows with code here; None: it has no share of its own.
-        held: the workflow of each task that the process holds.
-    Returns: empty if no workflow has a separate share.
-    """
-    if not any(weights.values()):
-        return ()
-    counts = Counter(held)
-    shares = [ClaimShare((name,), weight, counts.pop(name, 0)) for name, weight in weights.items() if weight]
-    others = tuple(name for name, weight in weights.items() if not weight)
-    return (*shares, ClaimShare(others, 1, counts.total()))
 
 
 class Scheduler:

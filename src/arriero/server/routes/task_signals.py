@@ -12,9 +12,10 @@ from pydantic import AfterValidator
 from starlette.responses import Response
 
 from ...client.json_signals import RequestAnswer, ShownSignal, build_json_send, build_request_answer, load_signals
+from ...client.session import load_task
 from ...client.signals import send, wait_for_reply
 from ...client.task_shapes import Payloads
-from ...client.task_verbs import load_task, load_task_to_act
+from ...client.task_verbs import load_task_to_act
 from ...errors import RequestRefused
 from ...operations.problems import REQUEST_REFUSED, SIGNAL_REFUSED, TASK_UNKNOWN, UNREADABLE
 from ...payloads.codec import check_id

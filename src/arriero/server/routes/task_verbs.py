@@ -11,13 +11,12 @@ import msgspec
 
 from ...client.app_assignment import Assignment, TokenLeftBehind, assign
 from ...client.json_payloads import build_verb_fields
-from ...client.session import Session
+from ...client.session import Session, load_task
 from ...client.task_shapes import StandingTask, load_standing_task
 from ...client.task_verbs import (
     Acted,
     FieldsBuilder,
     check_signature,
-    load_task,
     load_task_to_act,
     operate_rows,
     operate_task,

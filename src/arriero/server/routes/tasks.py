@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from ...client.children import ChildView, iterate_children
 from ...client.payload_record import read_record
+from ...client.session import load_task
 from ...client.task_explanation import ActionAnswer, ExplanationAnswer, build_explanation, load_explanation
 from ...client.task_shapes import (
     EndAnswer,
@@ -21,7 +22,6 @@ from ...client.task_shapes import (
     build_listed_task,
     build_shown_task,
 )
-from ...client.task_verbs import load_task
 from ...client.task_view import load_tasks_ahead, read_family, read_holders, read_published, read_times
 from ...client.tasks import TaskSelector
 from ...events import decode_event_fields
