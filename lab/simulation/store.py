@@ -40,7 +40,6 @@ _PASSED_ON = (
     "load",
     "load_tasks",
     "load_children",
-    "find_unnoticed_children",
     "find",
     "find_convoy",
     "look_at_unreadable",
@@ -194,6 +193,12 @@ class SimulatedStore:
         if not self._network.store.schedule_rows:
             return await self._network.store.load_due_schedules(limit)
         return await self._call("load_due_schedules", limit)
+
+    async def find_unnoticed_children(self, since: Any, until: Any, limit: int) -> Any:
+        """As ``load_due_schedules``, where there are no children."""
+        if not any(task.parent_step is not None for task in self._network.store.tasks.values()):
+            return []
+        return await self._call("find_unnoticed_children", since, until, limit)
 
     def _is_away(self) -> bool:
         """Whether the store refuses this process just now: once it does, it continues for a while."""

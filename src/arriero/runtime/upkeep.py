@@ -118,7 +118,8 @@ class Upkeep:
         """Wake tasks whose children have ended where the process died that was about to wake them."""
         until = later(self._store.now(), -CHILD_SECONDS)
         ended = await self._store.find_unnoticed_children(self._children_since, until, BATCH)
-        noted = await self._store.apply([NoteChildEnd(actor=ACTOR, step_no=step_no) for step_no, _ in ended])
+        notes = [NoteChildEnd(actor=ACTOR, step_no=step_no) for step_no, _ in ended]
+        noted = await self._store.apply(notes) if notes else []
         woken = sum(isinstance(answer, Applied) for answer in noted)
         self.done["parents"] += woken
         if len(ended) == BATCH:
