@@ -38,9 +38,9 @@ from typing import NamedTuple
 import click
 import pytest
 from postgres_servers import describe_missing
-from waiting import wait_until
+from waiting import call_until_answered, wait_until
 
-from arriero import Agent, App, Attempt, Permanent, Supervision, TaskFailed, workflow
+from arriero import Agent, App, Attempt, Permanent, Supervision, TaskFailed, UnknownTask, workflow
 from arriero.cli.main import commands
 from arriero.testing.postgres import Server, installations
 
@@ -178,6 +178,7 @@ class Reader:
     def wait_for(self, task_id: str, state: str) -> None:
         async def wait() -> str:
             async with App("reader", store=f"sqlite:///{self.folder / 'arriero.db'}") as app:
+                await call_until_answered(app.task(task_id).view, UnknownTask)  # a child begins after its parent
                 with suppress(TaskFailed):
                     await app.task(task_id).result(timeout=SECONDS_MAX)
                 return (await app.task(task_id).view()).state

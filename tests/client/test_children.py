@@ -6,6 +6,7 @@ from shop_world import WHO
 
 from arriero import InvalidInput, TaskCompensated, VerbRefused
 from arriero.client.children import ChildView, load_tree
+from arriero.core.alerts import build_alert, format_alert_line
 
 
 def states(children: list[ChildView]) -> list[tuple[str, str, bool]]:
@@ -94,6 +95,14 @@ async def test_a_step_that_is_a_running_child_is_not_answered_in_its_place() -> 
             await task.answer(**WHO, step="booking[#2]", result="done")
         with pytest.raises(VerbRefused, match="no open step whose limits could change; limits of 2 child tasks"):
             await task.adjust(**WHO, attempts=9)
+
+
+async def test_the_alert_of_a_held_child_names_its_parent() -> None:
+    async with trip_under_way() as (world, _):
+        (row,) = await world.app.session.store.alerts()
+        alert = build_alert(row, "store")
+        assert (alert.task_id, alert.parent) == ("trip-7/booking.3", "trip-7")
+        assert "(cause bug, code bug, child of trip-7, alert" in format_alert_line(alert)
 
 
 async def test_a_tree_shows_held_tasks_first_where_it_may_not_show_all() -> None:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from waiting import PAUSE_SECONDS, HangLimit
+
 from arriero import Agent, App, Attempt, Task, Undo, sleep, workflow
 from arriero.testing import running
 from arriero.testing.world import World
@@ -57,3 +59,12 @@ async def trip_under_way() -> AsyncIterator[tuple[World, Task[list[str]]]]:
         task = await world.app.submit(trip(), task_id="trip-7")
         await world.clock.advance(5)
         yield world, task
+
+
+async def trip_waits(app: App) -> None:
+    """Wait until the hotel of trip-7 is held and all its tasks have begun; with the clock of the machine."""
+    wanted = ["processing", "processed", "held", "processing"]
+    limit = HangLimit("the hotel is held")
+    while [child.state for child in await app.task("trip-7").children()] != wanted:
+        limit.check()
+        await asyncio.sleep(PAUSE_SECONDS)

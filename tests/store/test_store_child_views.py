@@ -138,3 +138,14 @@ async def test_a_child_whose_parent_begins_its_undo_in_the_same_transaction_is_r
     assert not isinstance(begun, Refusal)
     assert isinstance(answer, Refusal)
     assert answer.verdict == "parent_undone"
+
+
+async def test_the_alert_of_a_held_child_names_its_parent(world: World) -> None:
+    await world.process()
+    await family(world, child_step())
+    (claimed,) = await world.claim(workflows=("book",))
+    await world.advance(claimed.task, ending=Hold(FAILED))
+    (alert,) = await world.store.alerts()
+    assert (alert.task_id, alert.parent) == ("trip-7/book.1", "trip-7")
+    (taken,) = await world.store.take_alerts(10, 60.0)
+    assert taken.parent == "trip-7"

@@ -121,6 +121,7 @@ class Alert(msgspec.Struct, frozen=True):
         task_ids: the first of several tasks.
         select: options of the command line that select them all, as for ``arriero task resubmit``.
         tags: of the task; of several tasks those of the first.
+        parent: id of the task whose code has started it, and waits for it; empty: none has.
     """
 
     id: str
@@ -141,6 +142,7 @@ class Alert(msgspec.Struct, frozen=True):
     task_ids: tuple[str, ...] = ()
     select: str = ""
     tags: Mapping[str, str] = msgspec.field(default_factory=dict)
+    parent: str = ""
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -171,6 +173,7 @@ def build_alert(row: AlertRow, store_id: str) -> Alert:
         at=format_location(trace),
         trace=trace,
         tags=_read_tags(row),
+        parent=row.parent or "",
     )
 
 
@@ -214,6 +217,7 @@ def format_alert_line(alert: Alert) -> str:
     facts = [f"cause {alert.cause}"]
     facts += [f"step {alert.step}"] if alert.step else []
     facts += [f"code {alert.code}"] if alert.code else []
+    facts += [f"child of {alert.parent}"] if alert.parent else []
     facts += [f"tags {format_tags(alert.tags)}"] if alert.tags else []
     at = f", at {alert.at}" if alert.at else ""
     facts.append(f"alert {alert.id}")

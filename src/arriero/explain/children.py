@@ -23,7 +23,10 @@ class Relatives(NamedTuple):
     def show_parent(self) -> dict[str, Any]:
         """The fields of a task that name its parent."""
         parent = self.parent
-        return {} if parent is None else {"parent": parent.task_id, "parent_step": parent.label}
+        return {
+            "parent": None if parent is None else parent.task_id,
+            "parent_step": None if parent is None else parent.label,
+        }
 
     def show_child(self, loaded: Loaded, step: StepRow) -> dict[str, Any]:
         """The fields of a step that name the task which it is, or which undoes itself for it; none for another step."""

@@ -427,6 +427,7 @@ class AlertRow(msgspec.Struct, frozen=True, gc=False):
         None  # where in the code the failure was, as JSON text of a CapturedTraceback; None: nobody knows
     )
     tags: str | None = None  # of its task, as they are now
+    parent: str | None = None  # id of the task whose child its task is
     step_no: int | None = None  # of the row that waits for an answer; None: it is of no question, or not read here
 
 

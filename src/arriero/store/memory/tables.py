@@ -411,6 +411,7 @@ class MemoryConvoys(MemoryProgress):
 
 
 def read_alert(alert: AlertRow, tasks: Mapping[int, TaskRow]) -> AlertRow:
-    """Read an alert with the tags that its task has now."""
+    """Read an alert with the tags that its task has now, and the task whose child that is."""
     task = tasks.get(alert.task_no)
-    return replace(alert, tags=None if task is None else task.tags)
+    parent = None if task is None or task.parent_step is None else tasks.get(task.parent_step >> STEP_BITS)
+    return replace(alert, tags=None if task is None else task.tags, parent=None if parent is None else parent.task_id)

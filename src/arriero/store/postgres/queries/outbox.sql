@@ -44,14 +44,16 @@ WITH due AS (
     RETURNING alert.*, due.was_due_at
 )
 SELECT taken.no, taken.task_no, coalesce(task.task_id, ''), coalesce(task.workflow, ''), taken.incarnation, cause, reason, step, code, opened_at, closed_at,
-       told, attempts, next_at, error, trace, tags
+       told, attempts, next_at, error, trace, tags,
+       (SELECT parent.task_id FROM {schema}.task AS parent WHERE parent.task_no = task.parent_step >> 20)
   FROM (SELECT * FROM taken) AS taken LEFT JOIN {schema}.task AS task ON task.task_no = taken.task_no
  ORDER BY was_due_at, taken.no
 
 -- select_alerts: alerts in the order in which they were opened.
 -- Params: after (no), open_only, questions (whether those are among them), limit.
 SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.incarnation, cause, reason, step, code, opened_at, closed_at, told,
-       attempts, alert.next_at, error, trace, tags
+       attempts, alert.next_at, error, trace, tags,
+       (SELECT parent.task_id FROM {schema}.task AS parent WHERE parent.task_no = task.parent_step >> 20)
   FROM {schema}.alert AS alert LEFT JOIN {schema}.task AS task ON task.task_no = alert.task_no
  WHERE no > %(after)s AND (NOT %(open_only)s OR closed_at IS NULL) AND (%(questions)s OR cause <> 'question')
  ORDER BY no

@@ -36,7 +36,8 @@ VALUES (:task_no, :incarnation, :cause, :reason, :step, :code, :opened_at, NULL,
 -- select_alerts: alerts in the order in which they were opened.
 -- Params: after (no), open_only, questions (whether those are among them), limit.
 SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.incarnation, cause, reason, step, code, opened_at,
-       closed_at, told, attempts, next_at, error, trace, tags
+       closed_at, told, attempts, next_at, error, trace, tags,
+       (SELECT parent.task_id FROM arriero_task AS parent WHERE parent.task_no = task.parent_step >> 20)
   FROM arriero_alert AS alert LEFT JOIN arriero_task AS task ON task.task_no = alert.task_no
  WHERE no > :after AND (NOT :open_only OR closed_at IS NULL) AND (:questions OR cause <> 'question')
  ORDER BY no
@@ -44,7 +45,8 @@ SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.i
 
 -- select_due_alerts: alerts to deliver now, longest due first.
 SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.incarnation, cause, reason, step, code, opened_at,
-       closed_at, told, attempts, next_at, error, trace, tags
+       closed_at, told, attempts, next_at, error, trace, tags,
+       (SELECT parent.task_id FROM arriero_task AS parent WHERE parent.task_no = task.parent_step >> 20)
   FROM arriero_alert AS alert LEFT JOIN arriero_task AS task ON task.task_no = alert.task_no
  WHERE next_at IS NOT NULL AND next_at <= :now
  ORDER BY next_at, no
