@@ -3,6 +3,10 @@
 from typing import Any
 
 from store_world import FAILED, UNSURE, TestClock, World, retry_at, step, undo_of
+from test_store_breakers import canary, find_breaker, tripped, waiting
+from test_store_limits import ONE_EACH, declare
+from test_store_limits import take as take_limited
+from test_store_limits import waiting as waiting_under_keys
 
 from arriero.core.supervision import on_limit_passed, read_step_policy
 from arriero.model import StepRow, StepState, TaskRow, TaskState, Verb, later
@@ -164,3 +168,57 @@ async def test_a_task_that_nobody_holds_stays_at_rest(world: World) -> None:
     task = (await world.advance(task, ending=PutDown(None))).task
     after = (await world.written(adjust(task, '{"attempts":9}'))).task
     assert (after.not_before, after.locked_by, after.state) == (None, None, TaskState.PROCESSING)
+
+
+# --- the next attempt, and a breaker
+async def test_no_delay_lets_a_request_past_an_open_breaker_and_a_later_one_holds_after_it_closes(
+    world: World, clock: TestClock
+) -> None:
+    task = await waiting(world, "a")
+    await tripped(world)
+    before = await find_breaker(world)
+    await world.written(adjust(task, '{"delay":0.0}', step=1))
+    assert await world.take() == []
+    assert await find_breaker(world) == before
+    clock.move(10)  # its cool-off is over
+    await world.written(adjust((await world.load(task.task_no)).task, '{"delay":60.0}', step=1))
+    assert await world.take() == [], "no canary goes before its time"
+    clock.move(60)
+    (dispatch,) = await world.take()
+    assert (dispatch.step.canary, dispatch.step.failure_count) == ((await find_breaker(world)).fence, 0)
+
+
+async def test_what_failed_in_an_outage_may_be_brought_forward_and_is_charged_nothing(
+    world: World, clock: TestClock
+) -> None:
+    await waiting(world, "a")
+    charge = await canary(world)
+    await world.report(charge, retry_at(later(clock(), 3_600), in_doubt=True))
+    failed = await world.step(charge.step_no)
+    assert failed.failure_count == 0
+    task = (await world.load(charge.task_no)).task
+    await world.written(adjust(task, '{"delay":0.0}', step=1))
+    clock.move(3_599)
+    assert await world.take() == [], "its breaker waits as long as the service asked for"
+    clock.move(1)
+    (dispatch,) = await world.take()
+    assert (dispatch.step.step_no, dispatch.step.attempt, dispatch.step.failure_count) == (charge.step_no, 2, 0)
+    assert dispatch.step.canary is not None
+
+
+async def test_a_canary_under_way_keeps_its_time_when_the_delay_of_all_open_steps_changes(world: World) -> None:
+    await waiting(world, "a", "b")
+    charge = await canary(world)
+    answer = await world.written(adjust((await world.load(charge.task_no)).task, '{"delay":5.0}'))
+    assert "unchanged: step charge[a] is being attempted now: its next attempt is not due yet" in answer.changes
+    assert await world.step(charge.step_no) == charge
+
+
+async def test_a_request_under_the_key_of_a_limit_begins_when_an_operator_says(world: World, clock: TestClock) -> None:
+    await declare(world, ONE_EACH)
+    task = await waiting_under_keys(world, 1, "shoes")
+    (charge,) = await take_limited(world)
+    await world.report(charge, retry_at(later(clock(), 3_600)))
+    assert await take_limited(world) == []
+    await world.written(adjust((await world.load(task.task_no)).task, '{"delay":0.0}', step=1))
+    assert len(await take_limited(world)) == 1
