@@ -252,6 +252,25 @@ async def test_a_damaged_reply_is_named_to_its_sender_and_stops_neither_the_task
     assert written.task.state is TaskState.PROCESSING
 
 
+async def test_the_alert_of_a_damaged_reply_stays_open_until_it_is_mended_though_a_wait_has_taken_the_signal(
+    world: World,
+) -> None:
+    _, (row,) = await world.opened(await world.held(), wait("request:address"))
+    request = sending(name="request:address", wants_reply=True)
+    kept_signal = await send(world, name="request:address", wants_reply=True)
+    await world.advance(kept_signal.task, [taken(row.step_no, 1)])
+    damage = Damage(world.store, "signal", (1, 1), "reply", '{"value":')
+    for _ in range(2):
+        assert [type(answer) for answer in await world.store.apply([request])] == [UnreadableRow]
+        assert await world.store.look_at_unreadable() == 0
+        assert await codes_of_alerts(world) == [("order-1", "signal.reply")]
+    assert len(await world.store.alerts(open_only=False)) == 1
+    damage.mend()
+    assert await world.store.look_at_unreadable() == 1
+    assert await codes_of_alerts(world) == []
+    assert [type(answer) for answer in await world.store.apply([request])] == [SignalKept]
+
+
 async def test_a_value_that_cannot_be_read_is_replaced_by_the_next_that_is_published(world: World) -> None:
     _, (charge,) = await world.running(await world.held(reply_to="web"), "charge")
     assert isinstance(await world.apply(publishing(charge, 1)), AttemptApplied)

@@ -31,6 +31,7 @@ from ...model import (
     LedgerRow,
     LedgerState,
     Loaded,
+    SignalRow,
     StatusRow,
     StepKind,
     StepState,
@@ -43,7 +44,7 @@ from ...model.progress import PublishedRow, format_version
 from ...model.tokens import ANY_REACH, Reach
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Ended, Overdue, QueueSurvey, Survey
 from ..quarantine import Quarantine
-from ..readable import legible, refuse_unreadable
+from ..readable import AnyRow, legible, refuse_unreadable
 from ..rows import TASK_STATES, Row, SharedRow, alert_of, edit_of, late_answer_of, parse_row_name, status_of
 from ..sql.store_rows import StoreRows
 from .convoys import KNOWN_MAX, find_missing
@@ -51,6 +52,7 @@ from .processes import SAID_OF_REFUSED_TERMS
 from .transactions import TASKS_MAX, Lane, Transactions, reads
 
 LOOKED_AT_MAX = 1_000  # steps of each Agent that are tried again, and as many running attempts
+SIGNALS_AT_ONCE = 1_000  # of a task with an alert about a row that could not be read
 COMMITS_MAX = 10_000  # of the history's end: hours where little continues, some seconds of a store that is busy
 
 
@@ -438,7 +440,7 @@ class ReadingOperations(Transactions):
             found = rows.select_unreadable(TASKS_MAX)
             task_nos, names = [no for no, _ in found if no], [name for no, name in found if not no]
             loaded = {one.task.task_no: one for one in rows.select_tasks(task_nos)}
-            tasks = [no for no in task_nos if no not in loaded or self._quarantine.can_read_task(loaded[no])]
+            tasks = [no for no in task_nos if no not in loaded or self._can_read_all(rows, loaded[no])]
             return tasks, [name for name in names if _is_readable_or_gone(rows, name)]
 
         readable, names = await self._read(look)
@@ -454,9 +456,23 @@ class ReadingOperations(Transactions):
             await self._report_unreadable()
         return len(readable) + len(names)
 
+    def _can_read_all(self, rows: StoreRows, loaded: Loaded) -> bool:
+        """Returns True if a task can be read, also the signals that waits have taken: replies are written into these rows."""
+        return self._quarantine.can_read_task(loaded) and not any(
+            list(_find_unreadable(page)) for page in _read_signals(rows, loaded.task.task_no)
+        )
+
     async def list_unreadable(self, limit: int) -> list[UnreadableRow]:
         """Look through the rows that belong to no task alone, for those that this release cannot read."""
         return await self._read(lambda rows: _list_unreadable(rows, limit), Lane.SURVEYS)
+
+
+def _read_signals(rows: StoreRows, task_no: int) -> Iterator[list[SignalRow]]:
+    """Read all signals of a task as they stand, in pages."""
+    after = 0
+    while page := rows.select_signals(task_no, after, SIGNALS_AT_ONCE):
+        yield page
+        after = page[-1].number
 
 
 def _is_readable_or_gone(rows: StoreRows, name: str) -> bool:
@@ -471,7 +487,7 @@ def _list_unreadable(rows: StoreRows, limit: int) -> list[UnreadableRow]:
     return list(islice(found, limit))
 
 
-def _find_unreadable(rows: Iterable[SharedRow]) -> Iterator[UnreadableRow]:
+def _find_unreadable(rows: Iterable[AnyRow]) -> Iterator[UnreadableRow]:
     for row in rows:
         try:
             refuse_unreadable(row)
