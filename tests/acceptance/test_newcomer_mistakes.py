@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +22,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 import arriero
-from arriero import Agent, App, Attempt, Retry, TaskFailed, workflow
+from arriero import (
+    Agent,
+    App,
+    Attempt,
+    Callback,
+    Request,
+    Retry,
+    Signal,
+    SignalRefused,
+    TaskFailed,
+    callback,
+    workflow,
+)
 from arriero.cli.main import commands
 from arriero.runtime.ports import LoopClock
 from arriero.store.postgres.translating import translate_error as translate_postgres
@@ -709,6 +721,141 @@ async def a_setting_of_the_environment_that_is_no_number() -> None:
         del os.environ["ARRIERO_TASKS_MAX"]
 
 
+# --- callbacks and requests
+change_address = Request("change_address", str, int)
+paid = Signal("paid", int)
+
+
+@mistake("arriero.callback(...) works only inside a workflow: elsewhere use app.submit(...) with reply_to, or a Signal")
+def a_callback_outside_of_a_workflow() -> None:
+    callback(str)
+
+
+@mistake(
+    "ArrieroError: <callback callback#1> has its url only in the function of a step: pass the callback to a step as an argument"
+)
+async def the_url_of_a_callback_in_a_workflow() -> None:
+    async def body() -> Any:
+        return callback(str).url
+
+    await Shop().run(body)
+
+
+@mistake(
+    "InvalidArguments: step charge: order is <callback callback#1>, so give the parameter the type Callback[...]; it takes (order:"
+    " str), like charge(order='text')"
+)
+async def a_callback_for_a_step_that_takes_a_text() -> None:
+    async def charge(order: str) -> str:
+        return order
+
+    shop = Shop(charge=charge)
+
+    async def body() -> Any:
+        return await shop.charge(callback(str))
+
+    await shop.run(body)
+
+
+@mistake("call values were never awaited: callback:callback; await each, or do not make it")
+async def a_callback_that_is_returned() -> None:
+    async def body() -> Any:
+        return callback(str)
+
+    await Shop().run(body)
+
+
+@mistake(
+    "workflow sell: parameter done has the type arriero.declare.callbacks.Callback[str]: only a step takes a Callback, as an argument"
+    " from workflow code"
+)
+def a_callback_for_a_workflow() -> None:
+    @workflow
+    async def sell(done: Callback[str]) -> None: ...
+
+
+@mistake(
+    "no attempt of step charge begins here, because callbacks need a URL: set public_url in arriero.toml, or"
+    " ARRIERO_PUBLIC_URL=https://HOST, for the processes that run it, and start them again"
+)
+async def a_callback_without_a_public_url() -> None:
+    async def charge(done: Callback[str]) -> str:
+        return done.url
+
+    async with Shop(charge=charge).app.running():
+        pass
+
+
+@mistake("give the token of the callback, which is the last part of its URL, and not the URL")
+async def a_callback_completed_by_its_url() -> None:
+    async with Shop().app as app:
+        await app.complete_callback("https://shop.example.com/v1/callbacks/abc", "a")
+
+
+@mistake(
+    "request change_address.receive() works only inside a workflow: elsewhere ask: await task.request(change_address(...))"
+)
+async def a_request_received_outside_of_a_workflow() -> None:
+    await change_address.receive()
+
+
+async def ask(asking: Callable[[Any], Awaitable[Any]]) -> None:
+    """Ask something of a task that has not begun."""
+    shop = Shop()
+    async with shop.app.running():
+        await asking(await shop.app.submit(shop.fulfil(Order("1001")), task_id="1001", delay=60))
+
+
+@mistake("request takes a request with its value, like change_address(value), not <request change_address>")
+async def a_request_without_its_value() -> None:
+    await ask(lambda task: task.request(change_address))
+
+
+@mistake("a request is not sent but asked: await task.request(change_address(...))")
+async def a_request_that_is_sent() -> None:
+    await ask(lambda task: task.send(change_address("Elm Street")))
+
+
+@mistake("a signal has no reply: await task.send(paid(...))")
+async def a_signal_that_is_asked() -> None:
+    await ask(lambda task: task.request(paid(90)))
+
+
+@mistake(
+    "task '1001' has not received it within 0.01 s: request change_address stays; ask again with request_id='r-1' to wait for the"
+    " same reply"
+)
+async def a_request_that_nobody_receives() -> None:
+    await ask(lambda task: task.request(change_address("Elm Street"), request_id="r-1", timeout=0.01))
+
+
+async def reply(*values: Any) -> None:
+    """Reply to a request."""
+    shop = Shop()
+
+    @shop.app.workflow
+    async def deliver() -> None:
+        request = await change_address.receive()
+        for value in values:
+            request.reply(value)
+
+    async with shop.app.running():
+        task = await shop.app.submit(deliver(), task_id="1001")
+        with suppress(SignalRefused):
+            await task.request(change_address("Elm Street"))
+        await task.result()
+
+
+@mistake("InvalidInput: reply to request change_address: Expected `int`, got `str`")
+async def a_reply_of_another_type() -> None:
+    await reply("done")
+
+
+@mistake("InvalidInput: <request change_address> number 1 is answered already: reply or refuse, once")
+async def a_second_reply() -> None:
+    await reply(1, 2)
+
+
 # --- on the command line
 CALLS: dict[str, tuple[str, int, str]] = {  # by mistake: the command, its exit code, and its line on standard error
     "no App": (
@@ -837,6 +984,21 @@ CALLS: dict[str, tuple[str, int, str]] = {  # by mistake: the command, its exit 
         "config --file node.tasks_max='many'",
         2,
         "FOLDER/arriero.toml: node.tasks_max is 'many'; it must be a whole number from 1 to 1,000,000",
+    ),
+    "a public URL without its scheme": (
+        "run shop:app --file public_url='shop.example.com'",
+        2,
+        "FOLDER/arriero.toml: public_url is 'shop.example.com'; it must be an https:// or http:// URL without user, password, ? and #",
+    ),
+    "a request to a task that is not there": (
+        "task request 1OO1 change_address 1 --store sqlite:///shop.db",
+        4,
+        "there is no task '1OO1' in the store sqlite:///FOLDER/shop.db; see `arriero task list`",
+    ),
+    "a value of a callback that is not JSON": (
+        "task complete-callback 1001 receipt paid --store sqlite:///shop.db",
+        2,
+        "the value of callback receipt is not JSON: JSON is malformed: invalid character (byte 0)",
     ),
     "arriero.toml that is no TOML": (
         "config --file store=sqlite:///shop.db",

@@ -40,6 +40,8 @@ async def read_token(store: StateStore, text: str) -> CallbackToken:
     """Read a token. Raises: InvalidInput - it is not a str; CallbackRefused - this store did not make it; StoreError."""
     if not isinstance(text, str):
         raise InvalidInput(f"the token of a callback is a str, not {type(text).__name__}")
+    if "/" in text:
+        raise InvalidInput("give the token of the callback, which is the last part of its URL, and not the URL")
     token = read_callback(text, await store.read_secret(CALLBACK_SECRET), store.store_id)
     if token is None:
         raise _refuse("unknown")

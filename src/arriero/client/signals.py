@@ -38,6 +38,8 @@ def check_sent(value: object) -> SignalValue[object]:
     """Check what ``send`` is given. Raises InvalidInput."""
     if isinstance(value, SignalValue):
         return value
+    if isinstance(value, RequestValue):
+        raise InvalidInput(f"a request is not sent but asked: await task.request({value.request.name}(...))")
     name = value.name if isinstance(value, Signal) else "approved"
     raise InvalidInput(f"send takes a signal with its value, like {name}(value), not {value!r}")
 
@@ -46,6 +48,8 @@ def check_request(value: object) -> RequestValue[object]:
     """Check what ``request`` is given. Raises InvalidInput."""
     if isinstance(value, RequestValue):
         return value
+    if isinstance(value, SignalValue):
+        raise InvalidInput(f"a signal has no reply: await task.send({value.signal.name}(...))")
     name = value.name if isinstance(value, Request) else "change_address"
     raise InvalidInput(f"request takes a request with its value, like {name}(value), not {value!r}")
 

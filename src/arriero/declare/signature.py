@@ -15,7 +15,7 @@ import msgspec
 from ..errors import DefinitionError, InvalidArguments, InvalidInput
 from ..payloads import codec
 from ..payloads.payload_types import build_example, find_unwritable, holds_reference, may_hold_unsortable_set
-from ..payloads.plain_values import fill_in_defaults
+from ..payloads.plain_values import Reference, fill_in_defaults
 from ..payloads.round_trip import Check, build_check, check_unannotated
 from ..text.format import format_count
 from .attempt import Attempt, Undo
@@ -199,7 +199,10 @@ class Signature:
         try:
             read = self._read_arguments(text)
         except InvalidInput as error:
-            for name in values:
+            for name, value in values.items():
+                if isinstance(value, Reference) and not holds_reference((self._hints or {}).get(name, Any)):
+                    remedy = "so give the parameter the type Callback[...]"
+                    raise self.refuse(f"{self.what}: {name} is {value!r}, {remedy}") from error
                 if (why := find_unwritable((self._hints or {}).get(name, Any))) is not None:
                     raise InvalidInput(f"{what}: {name}: {why}") from error
             raise self.refuse(str(error)) from error
