@@ -26,8 +26,9 @@ class PublishingStore(MemoryStore):
         is_same = row.ordinal != 0 or self._incarnations.get(row.task_no) == incarnation
         if row.ordinal == 0:
             self._incarnations[row.task_no] = incarnation
-        if is_same and before is not None and before.value and row.value and int(row.value) < int(before.value):
-            self.went_back.append(f"task {row.task_no}, step {row.ordinal}: {row.value} came after {before.value}")
+        last = "" if before is None or before.value is None else before.value
+        if is_same and row.value and last.isdigit() and int(row.value) < int(last):  # else the fault has damaged it
+            self.went_back.append(f"task {row.task_no}, step {row.ordinal}: {row.value} came after {last}")
         super().put_published(row)
 
 

@@ -241,7 +241,7 @@ class World:
         random = random_module.Random(f"damage-{self.seed}")
         if random.random() < DAMAGED_SHARE and may_have:
             self.faults.damage = 1.0
-            return Damage(self, random), None, None
+            return Damage(self, random, random_module.Random(f"damage-of-what-is-sent-{self.seed}")), None, None
         bystanders = draw_bystanders(self, self.seed, may_have=may_have)
         return None, bystanders, draw_old_rows(self, self.seed, may_have=may_have and bystanders is None)
 
@@ -804,7 +804,8 @@ class World:
         """Whether a task's effects at the remote service are whole, or undone, as its state says."""
         loaded = self.store.load_as_is(task_no)
         task = loaded.task
-        found = [one for part in self.waiting for one in part.judge(task)]
+        hides = self.damage is not None and self.damage.hides_a_signal(task_no)
+        found = [] if hides else [one for part in self.waiting for one in part.judge(task)]
         if task.failure is not None and (failure := read_task_failure(task.failure)).kind in (
             "bug",
             "replay",
