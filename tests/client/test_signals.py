@@ -347,6 +347,16 @@ async def test_a_signal_for_a_wait_that_the_code_has_cancelled_holds_nothing_up(
     assert await task.result() == "no"
 
 
+async def test_tasks_that_wait_for_a_signal_are_found_by_its_name(world: World) -> None:
+    calls = {"waits": collector(1), "got": collector(1), "gave-up": gives_up(600), "other": silent(1)}
+    tasks = {name: await world.app.submit(call, task_id=name) for name, call in calls.items()}
+    await world.clock.advance(300)
+    await tasks["got"].send(approved(Approval("ana")))
+    await world.clock.advance(5)
+    waiting = world.app.tasks(step="signal:approved", state="processing")
+    assert (await waiting.pause(by="ana", reason="found", dry_run=True)).done == ("waits",)
+
+
 async def test_the_limit_of_a_wait_holds_after_a_value_that_does_not_fit(world: World) -> None:
     task = await world.app.submit(three_waits())
     await world.clock.advance(5)
