@@ -214,7 +214,7 @@ def _decide_forward_move(run: TaskRun, came: tuple[Came, ...], now: Instant, aro
     for item in came:
         _deliver(run, item)
     delivered: tuple[Delivered, ...] = (*came, *_give_signals(run, now)) if run.signals else came
-    replies = tuple(build_reply(asked) for asked in run.take_replies())
+    replies = tuple(map(build_reply, run.take_replies()))
     end = run.end()
     if end is not None and replies:
         return Move(delivered, replies)  # first what the code has said, then its end

@@ -19,7 +19,18 @@ from ...core.workflow_pauses import must_wait, put_off, refuse_submission
 from ...errors import ArrieroError, UnreadableRow
 from ...model import ConvoyRow, Instant, Loaded
 from ...model.answers import Answer, Begun, Claimed, Refusal, Submitted, Taken
-from ...model.commands import AnyCommand, BeginProbe, BeginTry, Claim, EndProbe, OperateAgent, Submit, Take, TripBreaker
+from ...model.commands import (
+    Advance,
+    AnyCommand,
+    BeginProbe,
+    BeginTry,
+    Claim,
+    EndProbe,
+    OperateAgent,
+    Submit,
+    Take,
+    TripBreaker,
+)
 from ...model.workflow_pauses import Pauses
 from ..contract import Busy
 from ..sql.agent_rows import CommandRows
@@ -80,6 +91,8 @@ class ReadLate(Exception):  # no error: the command is to be decided again, by a
 def apply_command(command: AnyCommand, rows: CommandRows) -> Answer | ArrieroError:
     """Apply one command; see ``StateStore.apply``."""
     match command:
+        case Advance():  # first, since most are: each class that is asked about costs time
+            return apply_to_task(command, rows)
         case Claim() | Take() if rows.process_was_retired(command.process_no):
             return Claimed(()) if isinstance(command, Claim) else Taken(())
         case TripBreaker() | OperateAgent() | BeginProbe() | EndProbe():
