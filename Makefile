@@ -100,6 +100,8 @@ examples: $(VENV)/.test
 	$(BIN)/python examples/fastapi_shop/run.py
 	$(BIN)/python examples/fastapi_sqlite/run.py
 	$(BIN)/python examples/approval/run.py
+	$(BIN)/python examples/travel/run.py
+	$(BIN)/python examples/payouts/run.py --lines 1000
 	$(BIN)/python examples/django_shop/run.py
 	$(BIN)/python examples/agents/run.py --orders 200
 

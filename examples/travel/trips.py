@@ -80,7 +80,7 @@ async def booking(trip: str, kind: str, place: str) -> str:
 @workflow
 async def journey(trip: str, places: dict[str, str]) -> list[str]:
     """Book a trip, one part after the other. If a part fails permanently, the parts before it are undone in reverse order."""
-    return [await booking(trip, kind, place) for kind, place in places.items()]
+    return [await booking(trip, kind, places[kind]) for kind in KINDS]
 
 
 app = App("travel", agents=[bookings, bank], workflows=[booking, journey])
