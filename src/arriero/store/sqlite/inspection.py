@@ -25,7 +25,7 @@ from .connection import connect, translating
 FAULTS_MAX = 20
 _STORED_AS = {int: ("integer",), bool: ("integer",), float: ("real", "integer"), type(None): ("null",)}
 _OF_OTHER_TABLES: dict[type, tuple[str, ...]] = {
-    AlertRow: ("task_id", "workflow", "tags")
+    AlertRow: ("task_id", "workflow", "tags", "parent")
 }  # fields that a statement takes from the task
 _PLACED = "turn IS NOT NULL AND (convoy_no IS NULL OR place IS NULL OR rank IS NULL)"
 
