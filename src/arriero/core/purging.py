@@ -18,6 +18,7 @@ from ..model.leases import LeaseRow
 from ..model.processes import ProcessAbout, ProcessRow
 from .breaker import REMEMBERED_SECONDS
 from .lease import SUPERVISORS
+from .parents import ParentStep
 
 # A process that froze for less finds its row; one that wakes up later is refused, because its number was given.
 KEPT_SECONDS = 86_400.0
@@ -82,7 +83,7 @@ def explain_kept_task(
     unread: str | None,
     is_untold: bool,
     expected: int | None,
-    parent: TaskRow | None = None,
+    parent: ParentStep | None = None,
 ) -> str | None:
     """Return why a task cannot be removed now, and what helps; None: it can be.
 
@@ -91,7 +92,7 @@ def explain_kept_task(
         unread: a reply queue with messages of it that nobody has acknowledged.
         is_untold: an alert of it is not delivered yet.
         expected: the next number of its convoy's sequence; None: its convoy goes with it, or it has none.
-        parent: the task that has started it, if that is there.
+        parent: the step of another task that it is, if that is there.
     """
     said = f"task {task.task_id!r}"
     if task.ledger_no is not None:

@@ -8,7 +8,7 @@ from ...core import purging
 from ...core.purging import build_tasks_purged
 from ...events import ERASED, Event
 from ...events.store import StatusesDropped
-from ...model import STEP_BITS, AlertRow, ConvoyRow, Instant, LedgerRow, TailRow, TaskRow, later
+from ...model import AlertRow, ConvoyRow, Instant, LedgerRow, TailRow, TaskRow, later
 from ...model.questions import QuestionRow
 from ...model.tokens import ANY_REACH, Reach
 from ..contract import PurgedNamed, PurgeNamed
@@ -101,7 +101,7 @@ class _Purging:
                 else self._table.read_expected_unlocked(task.convoy_no)
             )
             queue, is_untold = unread.get(task.task_no), task.task_no in untold
-            parent = None if task.parent_step is None else self._table.task(task.parent_step >> STEP_BITS)
+            parent = None if task.parent_step is None else self._table.parent(task.parent_step)
             kept = purging.explain_kept_task(
                 task, before, unread=queue, is_untold=is_untold, expected=expected, parent=parent
             )
