@@ -100,7 +100,11 @@ def test_every_exception_is_one_line_and_with_json_one_problem_document_of_the_s
     (text,) = as_json.stderr.splitlines()
     document = json.loads(text)
     assert line == f"arriero: {document['detail']}"
-    members = {"state": "processed", "allowed": ["resubmit"]} if issubclass(kind, errors.VerbRefused) else {}
+    members = (
+        {"state": "processed", "allowed": ["resubmit"], "because": "ended"}
+        if issubclass(kind, errors.VerbRefused)
+        else {}
+    )
     members = {"state": "processed", "because": "ended"} if kind is errors.SignalRefused else members
     members = {"because": "ended"} if kind is errors.CallbackRefused else members
     assert document == {

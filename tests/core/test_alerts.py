@@ -141,6 +141,7 @@ def test_the_event_of_an_open_alert_says_everything() -> None:
             "task_ids": [],
             "select": "",
             "tags": {},
+            "parent": "",
         },
     }
 

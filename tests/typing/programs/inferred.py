@@ -364,7 +364,7 @@ def sync_mirrors_all_of_the_async_front() -> None:
     nothing: None = task.resubmit(by="ana", reason="new", arguments={"article": "b"}, step="count")
     nothing = task.compensate(by="ana", reason="gone")
     nothing = task.cancel(by="ana", reason="gone")
-    nothing = task.extend(by="ana", reason="slow", within=timedelta(days=1))
+    assert_type(task.extend(by="ana", reason="slow", within=timedelta(days=1)), tuple[str, ...])
     nothing = task.answer(by="ana", reason="seen", step="count", result=3)
     nothing = task.pause(by="ana", reason="wait")
     nothing = task.resume(by="ana", reason="go")
