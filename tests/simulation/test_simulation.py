@@ -29,6 +29,7 @@ BEGIN_AT = {
     "capability_without_signature": 5,
     "caught_up_though_ahead": 24,
     "changed_limit_is_lost": 227,
+    "child_end_before_commit": 20,
     "compensate_past_pivot": 54,
     "deploy_drops_what_was_due": 10,
     "doubt_of_a_try_is_forgotten": 92,
@@ -50,6 +51,7 @@ BEGIN_AT = {
     "nothing_ages": 146,
     "opened_ledger_discarded": 79,
     "outage_spends_attempts": 3,
+    "parent_undone_while_child_runs": 6,
     "place_lost_untold": 4,
     "poison_is_never_charged": 5,
     "poll_does_not_wait_for_its_take": 5,
@@ -196,6 +198,7 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted |= {"signal_taken_twice", "signal_lost_before_the_commit", "time_wins_over_a_signal", "signal_kept_twice"}
     wanted |= {"callback_accepted_twice"}
     wanted |= {"question_answered_late", "question_alert_stays_open"}
+    wanted |= {"child_end_before_commit", "parent_undone_while_child_runs"}
     found = {patch.stem for patch in BREAKAGES}
     assert wanted <= found
     assert BEGIN_AT.keys() <= found
