@@ -7,7 +7,7 @@ actor and the events are replaced by ``ERASED``, the hash stays, and a later eve
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -18,7 +18,9 @@ from ..model.leases import LeaseRow
 from ..model.processes import ProcessAbout, ProcessRow
 from .breaker import REMEMBERED_SECONDS
 from .lease import SUPERVISORS
-from .parents import ParentStep
+
+if TYPE_CHECKING:  # only who purges a child has one
+    from .parents import ParentStep
 
 # A process that froze for less finds its row; one that wakes up later is refused, because its number was given.
 KEPT_SECONDS = 86_400.0
@@ -83,7 +85,7 @@ def explain_kept_task(
     unread: str | None,
     is_untold: bool,
     expected: int | None,
-    parent: ParentStep | None = None,
+    parent: "ParentStep | None" = None,
 ) -> str | None:
     """Return why a task cannot be removed now, and what helps; None: it can be.
 
