@@ -134,7 +134,7 @@ class WorkflowCall(CallValue[R_co]):
         if (run := current_run()) is None:
             raise DefinitionError(
                 f"{name}(...) is a call value: start it with app.submit({name}(...)), then await task.result(), or do both"
-                f" with app.execute({name}(...)); in workflow code, await it: it runs as a child task"
+                f" with app.execute({name}(...))"
             )
         if self._awaited_before:
             raise ArrieroError(
