@@ -368,20 +368,6 @@ async def a_workflow_that_is_called_like_a_function() -> None:
     await Shop().fulfil(Order("1001"))
 
 
-@mistake(
-    "InvalidInput: fulfil(...) was awaited in a workflow, which awaits only steps: call "
-    "fulfil.function(...) to run its code as a part of this task, or submit it as a task of its "
-    "own outside of workflow code"
-)
-async def a_workflow_that_is_awaited_in_a_workflow() -> None:
-    shop = Shop()
-
-    async def body() -> Any:
-        return await shop.fulfil(Order("1001"))
-
-    await shop.run(body)
-
-
 @mistake("submit takes the call of a workflow or step, like fulfil(order), not <workflow fulfil>")
 async def a_workflow_that_is_submitted_without_its_call() -> None:
     shop = Shop()
