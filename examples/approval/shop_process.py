@@ -1,18 +1,18 @@
 """The shop as a process that is killed and started again. ``python -m examples.approval.shop_process PORT`` is that process."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
 
 import uvicorn
 
-ROOT = Path(__file__).resolve().parents[2]
+from examples.worker import KilledProcess
+
 BREAK = "SHOP_ACCEPTS_FORGED"  # in the environment: the shop of the negative control verifies no signature
 
 
-class ShopProcess:
+class ShopProcess(KilledProcess):
     """The process of the shop.
 
     Args:
@@ -22,28 +22,8 @@ class ShopProcess:
 
     def __init__(self, port: int, environment: dict[str, str], log: Path) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self.kills = 0
-        self._command = [sys.executable, "-m", "examples.approval.shop_process", str(port)]
-        self._environment = {**os.environ, **environment, "ARRIERO_PUBLIC_URL": self.url}
-        self._log = log
-        self._start()
-
-    def _start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, cwd=ROOT, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-
-    def kill(self) -> None:
-        """End it without a warning."""
-        self._process.kill()
-        self._process.wait()
-
-    def kill_and_restart(self) -> None:
-        """Kill it during its work, and start it again."""
-        self.kills += 1
-        self.kill()
-        self._start()
+        arguments = ["-m", "examples.approval.shop_process", str(port)]
+        super().__init__(arguments, {**environment, "ARRIERO_PUBLIC_URL": self.url}, log)
 
 
 def main() -> None:
