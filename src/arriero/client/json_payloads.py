@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
+from ..core.undo import FORWARD_KINDS
 from ..core.verb_guards import is_done_by_child
 from ..declare.signature import Signature
 from ..declare.steps import Step, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import InvalidArguments, InvalidInput, UnknownDefinition
-from ..model import STEP_PREFIX, Loaded, StepKind
+from ..model import STEP_PREFIX, Loaded
 from ..model.verb_rules import AdjustArguments, AnswerArguments, ResubmitArguments, VerbArguments
 from ..payloads.codec import refuse_doubtful_json
 from ..payloads.plain_values import fill_in_defaults
@@ -178,7 +179,7 @@ def _build_answer(
     result: Any = msgspec.UNSET
     if text is not None:
         row = find_step(loaded, step)
-        if row.kind in (StepKind.STEP, StepKind.CHILD) and not did_not_happen and not is_done_by_child(row):
+        if row.kind in FORWARD_KINDS and not did_not_happen and not is_done_by_child(row):
             definition = find_step_definition(codes, row)
             result = decode_result(definition.signature, text)
         else:

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
+from ..core.undo import FORWARD_KINDS
 from ..explain.available_actions import AvailableAction
 from ..explain.task import Explanation, explain
-from ..model import AlertRow, Instant, Loaded, StepKind, TaskState
+from ..model import AlertRow, Instant, Loaded, TaskState
 from ..model.failures import CapturedTraceback
 from ..model.instants import as_datetime
 from ..model.progress import PublishedRow
@@ -177,7 +178,7 @@ async def _find_alert(task_no: int, store: StateStore) -> AlertRow | None:
 def list_results(loaded: Loaded) -> Iterator[ShownResult]:
     """The results of a task's steps, as far as they say something."""
     for step in loaded.life:
-        if step.kind in (StepKind.STEP, StepKind.CHILD) and step.result is not None and step.result != "null":
+        if step.kind in FORWARD_KINDS and step.result is not None and step.result != "null":
             yield ShownResult(step.ordinal, step.label, msgspec.Raw(step.result.encode()))
 
 

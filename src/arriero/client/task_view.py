@@ -9,7 +9,7 @@ import msgspec
 
 from ..core.apps import may_run
 from ..core.starts import find_snooze_end
-from ..core.undo import list_open_compensations
+from ..core.undo import FORWARD_KINDS, list_open_compensations
 from ..errors import InvalidInput
 from ..explain.convoys import TasksAhead, describe_person_wait, describe_turn_wait, find_tasks_ahead
 from ..explain.past import TaskPast
@@ -465,7 +465,7 @@ class _TaskViewBuilder:
         return self._decode(task.output, _any_json if code is None else code.output, "its output")
 
     def _result(self, step: StepRow) -> Any:
-        if step.result is None or step.kind not in (StepKind.STEP, StepKind.CHILD):
+        if step.result is None or step.kind not in FORWARD_KINDS:
             return None
         is_child = step.kind is StepKind.CHILD
         is_id = is_child and step.compensation is None  # of a detached task

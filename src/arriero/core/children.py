@@ -11,7 +11,7 @@ import msgspec
 
 from ..events.base import payload_hash
 from ..events.task import ChildNoticed
-from ..model import STEP_BITS, TASK_OPEN, Instant, StepKind, StepRow, StepState, TaskRow, TaskState
+from ..model import STEP_BITS, TASK_FORWARD, TASK_OPEN, Instant, StepKind, StepRow, StepState, TaskRow, TaskState
 from ..model.answers import Refusal
 from ..model.commands import NoteChildEnd, Submit
 from ..model.failures import StepFailure, read_task_failure
@@ -40,11 +40,6 @@ def read_options(step: StepRow) -> ChildOptions:
     options = read_step_policy(step).child
     assert options is not None
     return options
-
-
-def build_child_id(parent_id: str, step: StepRow) -> str:
-    """The id of a child that was given none: ``trip-7/book_hotel.3``. A step's ordinal is never used twice in a task."""
-    return f"{parent_id}/{step.name}.{step.ordinal}"
 
 
 def find_child_step(step: StepRow) -> int:
@@ -79,7 +74,7 @@ def decide_child(task: TaskRow, step: StepRow, child: TaskRow | None) -> ChildOr
         # An end that the parent knows already: its code asks for the child again.
         is_known = child.incarnation <= step.fence
         return ChildOrder.RESUBMIT if is_known and not is_undone else _fail_as(child)
-    return ChildOrder.CANCEL if is_undone and child.state in (TaskState.PENDING, TaskState.PROCESSING) else None
+    return ChildOrder.CANCEL if is_undone and child.state in TASK_FORWARD else None
 
 
 def _decide_undo(child: TaskRow | None) -> ChildOrder | Succeeded | GaveUp | None:
@@ -89,14 +84,17 @@ def _decide_undo(child: TaskRow | None) -> ChildOrder | Succeeded | GaveUp | Non
         return NO_RESULT
     if child.state is TaskState.PROCESSED:
         return ChildOrder.COMPENSATE
-    return ChildOrder.CANCEL if child.state in (TaskState.PENDING, TaskState.PROCESSING) else None
+    return ChildOrder.CANCEL if child.state in TASK_FORWARD else None
 
 
 def describe_child(task: TaskRow, step: StepRow) -> str:
-    """The id of the child of a step."""
+    """The id of the child of a step; of one that was given none it is like ``trip-7/book_hotel.3``.
+
+    A step's ordinal is never used twice in a task.
+    """
     options = read_step_policy(step).child
     named = None if options is None else options.task_id
-    return named or build_child_id(task.task_id, step)
+    return named or f"{task.task_id}/{step.name}.{step.ordinal}"
 
 
 def _fail(code: str, message: str) -> GaveUp:
@@ -138,7 +136,7 @@ def build_child_submission(task: TaskRow, step: StepRow, actor: str, seed: int) 
     options = read_options(step)
     return Submit(
         actor=actor,
-        task_id=options.task_id or build_child_id(task.task_id, step),
+        task_id=describe_child(task, step),
         workflow=step.name,
         arguments=step.arguments,
         body_hash=hashlib.blake2b(step.arguments.encode(), digest_size=16).hexdigest(),

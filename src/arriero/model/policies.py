@@ -233,7 +233,7 @@ class ChildOptions(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Args:
         policy: the ``TaskPolicy`` of its workflow, as JSON text, when its parent asked for it.
-        task_id: None: it is made of its parent's, see ``core.children.build_child_id``.
+        task_id: None: it is made of its parent's, see ``core.children.describe_child``.
         priority: None: its parent's. So it is with the tags, JSON text.
         is_detached: its parent does not wait for its end, and does not undo it.
     """

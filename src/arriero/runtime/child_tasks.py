@@ -102,16 +102,19 @@ class ChildTasks:
         assert child.parent_step is not None
         driver = self._find_driver(child.parent_step >> STEP_BITS)
         if driver is None:
-            command = NoteChildEnd(actor=self._context.actor, step_no=child.parent_step)
-            self._context.committer.put(command, self._process_noted)
+            self._wake_parent(child.parent_step)
         elif (step := driver.find_child_work(child.parent_step)) is not None:
             self._settle(driver, step, child)
 
     def note_unrecorded(self, inbox: Iterable[Came], steps: Mapping[int, StepRow]) -> None:
         """Note the ends of children that came while their parent was just being put down: nobody has recorded them."""
-        for step in (steps[end.step_no] for end in inbox if isinstance(end, ChildEnded)):
-            command = NoteChildEnd(actor=self._context.actor, step_no=find_child_step(step))
-            self._context.committer.put(command, self._process_noted)
+        for end in inbox:
+            if isinstance(end, ChildEnded):
+                self._wake_parent(find_child_step(steps[end.step_no]))
+
+    def _wake_parent(self, step_no: int) -> None:
+        command = NoteChildEnd(actor=self._context.actor, step_no=step_no)
+        self._context.committer.put(command, self._process_noted)
 
     def _process_noted(self, answer: Answer | BaseException) -> None:
         self._on_submitted()  # it may have woken a task that is free

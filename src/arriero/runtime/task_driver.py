@@ -330,11 +330,14 @@ class TaskDriver:
         self.run.begin(loaded)
         for dispatch in dispatches:
             agents.dispatch(dispatch, reserved=True, left_at=left_at)
+        children: list[StepRow] = []
         for step in loaded.steps:
             if step.state is StepState.PENDING and step.kind is not StepKind.TIMER:
                 agents.note_waiting(step.agent)
-            elif step.state is StepState.RUNNING and not step.agent:
-                self._holder.look_after_children(self)
+            elif step.kind is StepKind.CHILD:
+                children.append(step)
+        if children:
+            self._holder.begin_children(self, children)
         if self.run.has_published:  # before it asked for them
             self.drive()
         else:
