@@ -1,7 +1,9 @@
 """House rules as tests: imports go downward only, the core knows no time and no chance, and nobody unpickles."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from source_modules import Module, for_every_module, list_modules
 
@@ -212,3 +214,9 @@ def test_no_file_class_or_function_is_too_large_to_be_read_at_once(module: Modul
             assert (node.end_lineno or 0) - node.lineno < FUNCTION_LINES_MAX, node.name
         elif isinstance(node, ast.ClassDef) and module.part != "testing":
             assert sum(isinstance(inner, FUNCTIONS) for inner in node.body) <= CLASS_METHODS_MAX, node.name
+
+
+def test_no_two_test_modules_have_one_name() -> None:
+    """pytest imports a test by the name of its file: of two files of one name it collects the first alone."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("*.py") if path.name != "conftest.py")
+    assert [name for name, count in names.items() if count > 1] == []
