@@ -63,6 +63,7 @@ from .ports import SimulatedPorts
 from .programs import GATEWAYS, Programs, draw_programs
 from .publishing import PublishingStore, judge_published
 from .questions import Questions, draw_questions
+from .releases import Releases, draw_releases
 from .routes import Routes, draw_routes
 from .shop import AGENTS, DOUBTFUL, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile, tagged
 from .signals import Signals, draw_signals
@@ -117,7 +118,7 @@ def _add_roles(about: str, roles: frozenset[str]) -> str:
     return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(roles)))).decode()
 
 
-WaitingPart = Signals | Callbacks | Questions | Children  # its tasks wait for others
+WaitingPart = Signals | Callbacks | Questions | Children | Releases  # its tasks wait for others
 
 
 def _build_app(*parts: Routes | Programs | Poison | WaitingPart | None) -> App:
@@ -215,7 +216,7 @@ class World:
 
     def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None, list[WaitingPart]]:
         """Draw the parts of the world of a seed; the last ones have tasks that wait for others."""
-        draws = (draw_signals, draw_callbacks, draw_questions, draw_children)
+        draws = (draw_signals, draw_callbacks, draw_questions, draw_children, draw_releases)
         waiting = (draw(self, seed, may_have=may_have) for draw in draws)
         return (
             draw_routes(seed) if may_have else None,

@@ -737,6 +737,11 @@ def a_request_is_answered_that_was_not_taken(story: Story) -> None:
     story.event("waiting", "signal.answered")["signal"] = 1
 
 
+@violates("I85")
+def a_patch_is_marked_twice(story: Story) -> None:
+    story.event("waiting", "step.opened", name="patch:new-text")["name"] = "patch:new-bank"
+
+
 @violates("I81", "I79")
 def a_callback_is_completed_twice(story: Story) -> None:
     story.remove("called", "signal.set_aside")

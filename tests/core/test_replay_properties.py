@@ -24,6 +24,7 @@ from arriero.core.replay import Execution, RequestedStep, identify_step, replay
 from arriero.core.task_run import find_new_results
 from arriero.model import Loaded, StepKind, StepRow, StepState, later
 from arriero.model.failures import TaskFailure
+from arriero.model.signals import is_note, is_patch
 
 remote = Agent("remote")
 
@@ -57,6 +58,7 @@ def nodes() -> st.SearchStrategy[Node]:
             st.tuples(st.just("wait"), several, st.sampled_from(["await", "cancel", "leave"])),
             st.tuples(st.just("branch"), inner, inner),
             st.tuples(st.just("try"), inner, inner),
+            st.tuples(st.just("patch"), st.integers(0, 2), inner),
         )
 
     return st.recursive(leaves, extend, max_leaves=12)
@@ -67,6 +69,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.values: list[Any] = []
+        self.knows_patches = True
 
     def __call__(self, value: Any) -> Any:
         self.values.append(value)
@@ -109,6 +112,10 @@ async def interpret(node: Node, value: int, seen: Seen) -> int:
                 seen(-1)
                 value = await interpret(handler, value, seen)
             return value
+        case ("patch", name, inner):
+            if seen.knows_patches and arriero.patched(f"change-{name}"):
+                value = int(seen(await first(value, seen.digest)))
+            return await interpret(inner, value, seen)
     raise AssertionError(node)
 
 
@@ -132,21 +139,36 @@ async def program(node: Any) -> tuple[int, list[Any]]:
     return value, seen.values
 
 
+@workflow
+async def program_before(node: Any) -> tuple[int, list[Any]]:
+    """The release before, which knows no patch."""
+    seen = Seen()
+    seen.knows_patches = False
+    value = await interpret(node, 1, seen)
+    return value, seen.values
+
+
 def live_run(node: Node, chance: int) -> tuple[Run, list[list[StepRow]]]:
     """Run it, results recorded in an order and with failures by chance; answers also with the record after each."""
-    draw = random.Random(chance)
     run = Run(program, node, seed=chance)
     records = [list(run.rows)]
-    while run.end is None:
-        row = draw.choice([row for row in run.rows if row.result_number is None])
+    go_on_live(run, random.Random(chance), lambda: records.append(list(run.rows)))
+    return run, records
+
+
+def go_on_live(run: Run, draw: random.Random, note: Callable[[], None], results_max: int = 10**6) -> None:
+    """Record results until the code ends. ``note``: called after each."""
+    for _ in range(results_max):
+        if run.end is not None:
+            return
+        row = draw.choice([row for row in run.rows if row.state is StepState.PENDING])
         if row.kind is StepKind.TIMER:
             run.deliver(row.label)
         elif draw.random() < 0.2:
             run.fail(row.label)
         else:
             run.deliver(row.label, draw.randrange(10))
-        records.append(list(run.rows))
-    return run, records
+        note()
 
 
 def replays_alike(node: Node, chance: int, by: Replay = replay) -> bool:
@@ -164,15 +186,16 @@ def replays_alike_from(run: Run, number: int, rows: list[StepRow], by: Replay) -
     """The same for a record of ``number`` results and these rows."""
     recorded = {identify_step(row) for row in rows}
     asked_before = [one for asked in run.opened_by[: number + 1] for one in asked]
-    all_asked = [asked_as(one) for asked in run.opened_by for one in asked]
+    all_awaited = [asked_as(one) for asked in run.opened_by for one in asked if not is_note(*one.identity[:2])]
     execution, fresh, why = run.replayed(rows, by=by)
     try:
         return (
             why is None
             and [asked_as(one) for one in fresh] == [asked_as(o) for o in asked_before if o.identity not in recorded]
-            and [asked_as(one) for one in execution.asked.values()] == [asked_as(one) for one in asked_before]
+            and [asked_as(one) for one in execution.asked.values()]
+            == [asked_as(one) for one in asked_before if not is_note(*one.identity[:2])]
             and goes_on_alike(run, execution, number)
-            and [asked_as(one) for one in execution.asked.values()] == all_asked
+            and [asked_as(one) for one in execution.asked.values()] == all_awaited
             and execution.end == run.end
         )
     finally:
@@ -292,12 +315,14 @@ def test_the_random_workflows_reach_every_construct_and_every_end() -> None:
             reached.add(f"raised {run.end.failure.kind}")
         if any(row.state is StepState.PENDING for row in run.rows):
             reached.add("steps left open")
+        if any(map(is_patch, run.rows)):
+            reached.add("patched")
         if run.results > 5:
             reached.add("many results")
 
     collect()
     assert reached >= {
-        "step", "sleep", "draw", "sequence", "gather", "group", "wait", "branch", "try",
+        "step", "sleep", "draw", "sequence", "gather", "group", "wait", "branch", "try", "patch", "patched",
         "returned", "raised step", "raised unawaited", "steps left open", "many results",
     }  # fmt: skip
 
@@ -354,3 +379,58 @@ def test_what_is_searched_for_in_vain_is_not_found() -> None:
     """The convictions above rest on this: a search that finds nothing says so."""
     with pytest.raises(NoSuchExample):
         find(cases, lambda _: False, settings=settings(quick, max_examples=10, database=None))
+
+
+def upgraded_run(node: Node, chance: int, results: int) -> tuple[Run, list[list[StepRow]]]:
+    """Let the code of the release before record some results, then today's code take the task up and end it."""
+    draw, run, records = random.Random(chance), Run(program_before, node, seed=chance), []
+    go_on_live(run, draw, lambda: None, results)
+    if run.end is None:
+        run.upgrade(program)
+        records.append(list(run.rows))
+        go_on_live(run, draw, lambda: records.append(list(run.rows)))
+    return run, records
+
+
+def upgrades_alike(node: Node, chance: int, results: int) -> bool:
+    """The property: code with a patch takes up every record of code without it, and each later replay sees the same."""
+    run, records = upgraded_run(node, chance, results)
+    return all(replays_alike_from(run, number, rows, replay) for number, rows in enumerate(records, start=results))
+
+
+def put_patch_between(before: Node, name: int, inside: Node, after: Node) -> Node:
+    return ("sequence", [before, ("patch", name, inside), after])
+
+
+patched_nodes = st.builds(put_patch_between, nodes(), st.integers(0, 2), nodes(), nodes())
+upgrades = st.tuples(patched_nodes, st.integers(0, 2**32), st.integers(0, 6))
+
+
+@quick
+@given(upgrades)
+def test_code_with_a_patch_takes_up_every_record_of_the_code_before_it(case: tuple[Node, int, int]) -> None:
+    assert upgrades_alike(*case)
+
+
+def test_the_random_upgrades_reach_both_branches() -> None:
+    answers: set[bool] = set()
+
+    @quick
+    @given(upgrades)
+    def collect(case: tuple[Node, int, int]) -> None:
+        answers.update(upgraded_run(*case)[0].execution._patches.values())
+
+    collect()
+    assert answers == {True, False}
+
+
+def test_a_patch_that_leaves_no_mark_would_be_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer_only(execution: Execution, name: str) -> bool:
+        return execution._patches.setdefault(name, not any(map(execution._is_ahead, execution._ahead)))
+
+    monkeypatch.setattr(Execution, "patched", answer_only)
+    find(
+        upgrades,
+        lambda case: not upgrades_alike(*case),
+        settings=settings(quick, max_examples=2000, database=None),
+    )

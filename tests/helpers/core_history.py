@@ -554,6 +554,7 @@ async def _signalled(town: Town) -> None:
     await town.apply(SendSignal(**sent, task_no=town.number("waiting"), name="signal:paid", signal_id="early"))
     await town.claim("waiting")
     waits = [NewStep(kind=StepKind.TIMER, name=f"{of}", key="#1") for of in ("signal:paid", "request:address")]
+    waits += [NewStep(kind=StepKind.TIMER, name=f"patch:{of}", key="#1") for of in ("new-bank", "new-text")]
     await town.advance("waiting", opened=tuple(waits), ending=Keep())
     await town.apply(SendSignal(**sent, task_no=town.number("waiting"), name="signal:paid", signal_id="odd"))
     ask = SendSignal(**sent, task_no=town.number("waiting"), name="request:address", signal_id="ask", wants_reply=True)

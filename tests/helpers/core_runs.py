@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 from core_rows import NOW, step_row
 
-from arriero.core.code_end import Raised, Returned
-from arriero.core.replay import Execution, RequestedStep, build_step_exception, identify_step, replay
+from arriero.core.code_end import Raised, Returned, build_step_exception
+from arriero.core.replay import Execution, RequestedStep, identify_step, replay
 from arriero.declare.workflows import Workflow
 from arriero.model import StepKind, StepRow, StepState, later
 from arriero.model.failures import StepFailure, TaskFailure
+from arriero.model.signals import is_note
 
 Replay = Callable[..., tuple[list[RequestedStep], TaskFailure | None]]
 
@@ -53,7 +54,7 @@ class Run:
                 kind=kind,
                 name=name,
                 key=key,
-                state=StepState.PENDING,
+                state=StepState.COMPLETED if is_note(kind, name) else StepState.PENDING,
                 arguments=one.arguments,
                 not_before=one.fire_at,
             )
@@ -80,9 +81,20 @@ class Run:
     @property
     def open(self) -> list[str]:
         """Steps and timers without a result, in the order of opening."""
-        return [row.label for row in self.rows if row.result_number is None]
+        return [row.label for row in self.rows if row.state is StepState.PENDING]
 
     # --- what a test does
+    def upgrade(self, workflow: Workflow[..., Any]) -> "Run":
+        """Let another process, which has this code, take the task up."""
+        self.execution.close()
+        self._workflow = workflow
+        self.execution, fresh, why = self.replayed()
+        assert why is None, why
+        before = self.opened_by.pop()
+        self._record(fresh)
+        self.opened_by[-1] = before + fresh
+        return self
+
     def deliver(self, label: str, result: Any = None) -> "Run":
         """Record a result and deliver it."""
         return self._end_step(label, state=StepState.COMPLETED, result=msgspec.json.encode(result).decode())
@@ -93,7 +105,7 @@ class Run:
         return self._end_step(label, state=StepState.FAILED, failure=failure)
 
     def _end_step(self, label: str, **changes: Any) -> "Run":
-        index = next(i for i, row in enumerate(self.rows) if row.label == label and row.result_number is None)
+        index = next(i for i, row in enumerate(self.rows) if row.label == label and row.state is StepState.PENDING)
         self.results += 1
         at = later(NOW, self.results)
         row = msgspec.structs.replace(self.rows[index], result_number=self.results, delivered_at=at, **changes)
@@ -104,7 +116,7 @@ class Run:
     def deliver_all(self) -> "Run":
         """Deliver None, or 0 where a number is wanted, for whatever is open, until nothing is."""
         while self.open:
-            row = next(row for row in self.rows if row.result_number is None)
+            row = next(row for row in self.rows if row.state is StepState.PENDING)
             self.deliver(row.label, None if row.kind is StepKind.TIMER else 0)
         return self
 

@@ -140,6 +140,7 @@ CHECKED: dict[str, str] = {
     "I82": "operators answer the wait of a question while it is open, and no other wait",
     "I83": "a child is submitted once, for a step of its parent that runs, which records the end that the child's own history has by then",
     "I84": "when a task is compensated, each child that it waits for is compensated, too, and none begins after that",
+    "I85": "a task runs with a patch of its code in all of a life or in none: it is marked once, with the first step behind it",
 }
 
 

@@ -35,6 +35,7 @@ from ..events.step import (
     TimerFired,
 )
 from ..model import StepState, TaskState, Turn
+from ..model.signals import PATCH
 from . import fold_people
 from .fold import StepFold, TaskFold
 from .fold_agents import judge_dispatch, judge_opening
@@ -198,6 +199,10 @@ def _open(task: TaskFold, event: StepOpened) -> None:
             task.convict("I18", f"steps {before} and {step.ordinal} share an idempotency key")
     if step.kind != "compensation" and task.undo_began:
         task.convict("I31", f"step {step.ordinal} was opened after the undo began")
+    if step.kind == "timer" and step.name.startswith(f"{PATCH}:"):
+        if any(known.name == step.name for known in task.life):
+            task.convict("I85", f"step {step.ordinal} marks {step.name}, which is marked already")
+        step.state = StepState.COMPLETED
     judge_opening(task, step, event)
     task.steps[step.ordinal] = step
 

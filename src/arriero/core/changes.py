@@ -173,7 +173,7 @@ def build_step(
         result_number=None,
         delivered_at=None,
         opened_at=now,
-        finished_at=None,
+        finished_at=now if state is StepState.COMPLETED else None,
         app=task.app,
         routing=new.routing,
     )

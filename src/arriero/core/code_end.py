@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from ..errors import Permanent, StepFailed
-from ..model import StepKind
-from ..model.failures import TaskFailure
+from ..model import StepKind, StepRow
+from ..model.failures import TaskFailure, read_step_failure
 from ..payloads.codec import error_text, recordable_text, step_error_fields
 from ..system.traceback_capture import capture_traceback
 from ..text.format import find_raising_frame
@@ -31,6 +31,24 @@ class Raised(msgspec.Struct, frozen=True):
     failure: TaskFailure
     steps: tuple[Identity, ...] = ()
     behind: tuple[Identity, ...] = ()
+
+
+def build_step_exception(step: StepRow) -> StepFailed:
+    """Build the exception that workflow code sees for a step that failed."""
+    assert step.failure is not None
+    failure = read_step_failure(step.failure)
+    error = StepFailed(
+        step.name,
+        code=failure.code,
+        message=failure.message,
+        details=failure.details,
+        attempts=step.attempt,
+        cause=failure.cause,
+        public=failure.public,
+    )
+    error.identity = (step.kind, step.name, step.key)  # type: ignore[attr-defined]  # for the policy of just this step
+    error.trace = failure.trace  # type: ignore[attr-defined]  # where in the step's code it failed
+    return error
 
 
 def build_bug_failure(error: BaseException, *, inside: BaseException | None = None) -> TaskFailure:

@@ -19,11 +19,11 @@ import msgspec
 from ..declare.signals import Wait
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
-from ..errors import ForbiddenInWorkflow, StepFailed
+from ..errors import ForbiddenInWorkflow
 from ..model import Instant, StepKind, StepRow, StepState, later
-from ..model.failures import TaskFailure, read_step_failure
+from ..model.failures import TaskFailure
 from ..model.instants import as_datetime
-from ..model.signals import TIMER_NAME, name_reply
+from ..model.signals import TIMER_NAME, is_note, is_patch, name_patch, name_reply
 from ..system.traceback_capture import capture_traceback
 from .code_end import Identity, Raised, Returned, build_bug_failure, judge_error
 from .replay_hints import suggest_source
@@ -33,7 +33,7 @@ ASKED_SHOWN_MAX = 3  # of the steps that the code asks for in place of a recorde
 
 
 class RequestedStep(msgspec.Struct, frozen=True):
-    """A step, child, timer, wait or reply the code asked for. ``wait``: what a wait waits for.
+    """A step, child, timer, wait, reply or patch the code asked for. ``wait``: what a wait waits for.
 
     ``call``, ``definition``: that of a step and the step, or that of a workflow and the workflow.
     ``replies_to``: of a reply, the number of the request.
@@ -96,6 +96,8 @@ class Execution:
         self.tags = tags
         self.kept_convoy_state: str | None = None
         self.published: str | None = None  # last, and not given to the store yet
+        self._patches: dict[str, bool] = {}  # by name, what the code was answered
+        self._ahead: list[StepRow] = []  # in a replay: what the code must come by
 
     def publish(self, text: str) -> None:
         """Publish a value with the next commit of the task."""
@@ -192,7 +194,7 @@ class Execution:
         if error is not None:
             return judge_error(error)
         left = {_name_call(call) for call in self._unawaited.values()} | {
-            one.identity[1] for one in just_asked if one.replies_to is None
+            one.identity[1] for one in just_asked if not is_note(*one.identity[:2])
         }
         if left:
             names = ", ".join(sorted(left))
@@ -264,6 +266,30 @@ class Execution:
         future.cancel()  # nobody waits for it
         self._waiting.pop(identity, None)
 
+    def look_ahead(self, record: Sequence[StepRow], branched_at: Instant | None) -> None:
+        """Set what a replay is about to bring, before it begins; nothing, once it is over."""
+        self._patches |= {step.name.partition(":")[2]: True for step in record if is_patch(step)}
+        self._ahead = [
+            step for step in record if not (is_patch(step) or may_be_left(step, branched_at) or _is_withdrawn(step))
+        ]
+
+    def patched(self, name: str) -> bool:
+        """Returns whether the task runs with a patch of its code. The first call decides for the whole life of the task.
+
+        A record that continues beyond the call was made by code that had no such call, because a call leaves its mark.
+        """
+        known = self._patches.get(name)
+        if known is None:
+            known = self._patches[name] = not any(map(self._is_ahead, self._ahead))
+            if known and not self._is_closed:
+                self._new.append(RequestedStep((StepKind.TIMER, name_patch(name), "#1"), "{}"))
+        return known
+
+    def _is_ahead(self, step: StepRow) -> bool:
+        """Returns True if the code has not asked for a recorded step yet, or has not got its result."""
+        is_due = step.result_number is not None and identify_step(step) in self._waiting
+        return is_due or not self.asks_for(step)
+
     def is_waiting_for(self, step: StepRow) -> bool:
         """Returns True if the code waits for just this row now."""
         future = self._waiting.get(identify_step(step))
@@ -297,6 +323,10 @@ class Execution:
         return uuid.UUID(int=self.random().getrandbits(128), version=4)
 
 
+def _is_withdrawn(step: StepRow) -> bool:
+    return step.state is StepState.WITHDRAWN
+
+
 def _name_call(call: StepCall[Any] | WorkflowCall[Any]) -> str:
     return call.step.name if isinstance(call, StepCall) else call.workflow.name
 
@@ -304,24 +334,6 @@ def _name_call(call: StepCall[Any] | WorkflowCall[Any]) -> str:
 def identify_step(step: StepRow) -> Identity:
     """Return the identity of a step in its task: kind, name and key; never its position."""
     return (step.kind, step.name, step.key)
-
-
-def build_step_exception(step: StepRow) -> StepFailed:
-    """Build the exception that workflow code sees for a step that failed."""
-    assert step.failure is not None
-    failure = read_step_failure(step.failure)
-    error = StepFailed(
-        step.name,
-        code=failure.code,
-        message=failure.message,
-        details=failure.details,
-        attempts=step.attempt,
-        cause=failure.cause,
-        public=failure.public,
-    )
-    error.identity = identify_step(step)  # type: ignore[attr-defined]  # for the policy of just this step
-    error.trace = failure.trace  # type: ignore[attr-defined]  # where in the step's code it failed
-    return error
 
 
 def find_asked_arguments(step: StepRow) -> str:
@@ -416,6 +428,8 @@ def replay(
     """
     if not steps:
         return execution.begin(), None
+    execution.look_ahead(steps, branched_at)
+    steps = [step for step in steps if not is_patch(step)]
     record = Record(steps, branched_at)
     asked = list(execution.begin())
     for step in sorted((s for s in steps if s.result_number is not None), key=lambda s: s.result_number or 0):
@@ -436,6 +450,7 @@ def replay(
                 step.name,
             )
         asked += execution.deliver(identity, result_of(step), at)
+    execution.look_ahead((), branched_at)
     for one in asked:
         if (why := record.find_disagreement(one, execution.asks_for)) is not None:
             return [], build_disagreement(why, one.identity[1])

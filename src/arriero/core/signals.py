@@ -195,8 +195,8 @@ def answer_request(writer: Writer, new: NewStep) -> None:
     assert new.replies_to is not None
     signal = _find_signal(writer, new.replies_to)
     assert signal is not None
-    writer.open(new, StepState.COMPLETED)
-    row = writer.opened[-1] = replace(writer.opened[-1], finished_at=writer.now)
+    writer.open(new)
+    row = writer.opened[-1]
     if signal.reply is None:
         signal = replace(signal, reply=new.arguments, replied_at=writer.now)
         writer.signals.append(signal)

@@ -11,16 +11,16 @@ from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, StepKind, StepRow, St
 from ..model.commands import Submit
 from ..model.failures import TaskFailure
 from ..model.moves import Ending, Hold, Process
+from ..model.signals import is_note
 from ..payloads.codec import error_text, recordable_text
 from ..system.traceback_capture import capture_traceback
 from .apps import may_run
-from .code_end import Identity, Raised, Returned
+from .code_end import Identity, Raised, Returned, build_step_exception
 from .replay import (
     Execution,
     Record,
     RequestedStep,
     build_disagreement,
-    build_step_exception,
     identify_step,
     is_same_request,
     may_be_left,
@@ -75,7 +75,7 @@ def _is_same_run(known: TaskRow, now: TaskRow) -> bool:
 
 def _goes_on(known: StepRow, now: StepRow) -> bool:
     """Returns True if only attempts and a result have come to a step."""
-    if known.result_number is not None:
+    if known.result_number is not None or is_note(known.kind, known.name):
         return known == now
     if now.kind is StepKind.COMPENSATION or (known.arguments, known.asked) != (now.arguments, now.asked):
         return False

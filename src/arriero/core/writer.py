@@ -58,7 +58,7 @@ from ..model.moves import (
     RetryAsked,
     Succeeded,
 )
-from ..model.signals import build_fired_result, is_question
+from ..model.signals import build_fired_result, is_note, is_question
 from . import changes
 from .alert_rows import build_task_alert
 from .breaker_book import BreakerBook, begin_attempt, note_charged
@@ -273,6 +273,8 @@ class Writer:
             self._reopen(new, new.reopens)
             return
         ordinal, is_timer = self.task.opened_count + 1, new.kind is StepKind.TIMER
+        if is_timer and is_note(new.kind, new.name):
+            state = StepState.COMPLETED  # there is nothing to wait for
         limit_keys = name_limit_keys(new, self.rows.limits, self.task.app)
         step = changes.build_step(self.task, new, ordinal, state, limit_keys, self.now)
         is_open = not is_timer and state is StepState.PENDING

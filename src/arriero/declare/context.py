@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ..errors import ArrieroError, AttemptOver
 from ..model.policies import Duration, seconds
 from ..model.tags import read_tags
-from ..payloads.codec import decoder, encode_untyped
+from ..payloads.codec import check_id, decoder, encode_untyped
 from .attempt import Attempt, Undo, current_try, encode_published
 from .declared import WorkflowRun, current_run, find_run
 
@@ -97,6 +97,20 @@ def publish(value: Any) -> None:
     """
     run = _run("arriero.publish")
     run.publish(encode_published(value, "what the workflow publishes"))
+
+
+def patched(name: str) -> bool:
+    """Returns True if the task runs with a change of its code, which a release names; False for a task that came by here before.
+
+    The first call of the task decides, and its answer is recorded: all later calls with the name answer the same, in every
+    process and replay. A new task, and one that comes by here first with the changed code, gets True. Until no open task needs
+    the old branch, keep both.
+
+    Args:
+        name: of the change, never used for another one in this workflow; a text of 1 to 255 characters.
+    Raises: InvalidInput - it is not a valid id; ArrieroError - no workflow runs here.
+    """
+    return _run("arriero.patched").patched(check_id(name, "arriero.patched"))
 
 
 def tags() -> dict[str, str]:

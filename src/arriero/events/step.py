@@ -74,6 +74,9 @@ class StepOpened(_Declared, frozen=True, tag="step.opened"):
 
     def _describe_wait(self, kind: str, awaited: str, names: HistoryNames) -> str:
         """Describe the row of a wait, or of a reply to a request, by the two parts of its name."""
+        if kind == "patch":
+            names.steps[self.step] = f"the mark of patch {self.name.partition(':')[2]}"
+            return f"from here on its code runs with patch {self.name.partition(':')[2]}"
         if kind == "reply":
             names.steps[self.step] = f"the reply to request {awaited}"
             return f"its code replies to request {awaited}"

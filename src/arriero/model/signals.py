@@ -17,6 +17,7 @@ SIGNALS_MAX = 100_000  # of one task, taken or not
 
 WaitKind = Literal["signal", "request", "callback", "question"]  # what a wait waits for
 REPLY = "reply"  # the row of a reply to a request
+PATCH = "patch"  # the row that says that a task runs with a patch of its code
 TIMER_NAME = "sleep"  # of a timer that waits for its time alone
 
 SET_ASIDE = 0  # as ``SignalRow.step``: its value does not fit what the code waits for
@@ -63,6 +64,24 @@ def name_reply(name: str) -> str:
     return f"{REPLY}:{name}"
 
 
+def name_patch(name: str) -> str:
+    """The name of the row that says that a task runs with the patch of that name."""
+    return f"{PATCH}:{name}"
+
+
+_NOT_AWAITED = (f"{REPLY}:", f"{PATCH}:")
+
+
+def is_note(kind: StepKind, name: str) -> bool:
+    """Returns True for a row that its code only says and never awaits: a reply, or the mark of a patch. It has no result."""
+    return kind is StepKind.TIMER and name.startswith(_NOT_AWAITED)
+
+
+def is_patch(step: StepRow) -> bool:
+    """Returns True if a row says that its task runs with a patch of its code."""
+    return step.kind is StepKind.TIMER and step.name.startswith(f"{PATCH}:")
+
+
 def address_wait(step: StepRow) -> str:
     """The name of a signal that this wait alone may take: ``callback:receipt#2@7``.
 
@@ -95,7 +114,7 @@ def split_wait_name(name: str) -> tuple[WaitKind, str] | None:
 
 def is_wait(step: StepRow) -> bool:
     """Returns True if a row waits for a signal, and not for its time alone."""
-    return step.kind is StepKind.TIMER and step.name != TIMER_NAME and not step.name.startswith(f"{REPLY}:")
+    return step.kind is StepKind.TIMER and step.name != TIMER_NAME and not step.name.startswith(_NOT_AWAITED)
 
 
 def is_question(step: StepRow) -> bool:
