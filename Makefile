@@ -16,7 +16,7 @@ TORTURE := \
   '$(BIN)/python -m lab.simulation --processes $$(nproc) --no-election --seeds 0:3000'
 
 # Tests that open no store and start no process. tests/store/test_readable.py is about rows as values.
-PURE := tests/core tests/audit tests/explain tests/declare tests/store/test_readable.py tests/test_layering.py \
+PURE := tests/core tests/audit tests/explain tests/declare tests/lint tests/store/test_readable.py tests/test_layering.py \
   tests/test_exports.py tests/test_diagrams.py tests/test_codec.py tests/test_config.py tests/test_config_trust.py \
   tests/test_escaping.py tests/test_person_names.py tests/test_traceback_capture.py tests/test_rate_limited_log.py
 

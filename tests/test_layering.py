@@ -12,6 +12,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("model", "errors", "events", "payloads", "system", "text", "version"),
     ("inspection",),
     ("declare",),
+    ("lint",),
     ("core",),
     ("store",),
     ("audit",),

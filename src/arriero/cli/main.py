@@ -26,6 +26,7 @@ from .history import check, export, history
 from .lead import lead
 from .lease import lease
 from .ledger import ledger
+from .lint import lint
 from .migrate import migrate
 from .near_misses import NearMissGroup
 from .options import format_refusal
@@ -166,7 +167,7 @@ GROUPS = {  # of the help, in the order in which a user meets them
     "Tasks": (submit, task, history, replies),
     "Operate": (doctor, question, workflow, agent, alert, convoy, schedule, ledger, lease),
     "Store": (migrate, export, check, purge, store),
-    "Set-up": (config, token, demo, completion),
+    "Set-up": (config, token, lint, demo, completion),
 }
 for command in itertools.chain.from_iterable(GROUPS.values()):
     commands.add_command(command)

@@ -72,7 +72,7 @@ def warn_of_unrecorded_calls(name: str, function: Callable[..., Any]) -> None:
             value = getattr(value, instruction.argval, None)
         else:
             value = None
-        if isinstance(value, _CALLABLES) and (why := _UNRECORDED.get(value)) is not None:
+        if type(value) in _CALLABLES and (why := _UNRECORDED.get(value)) is not None:
             text = f"workflow {name} calls {path}(): {why}"
             warnings.warn_explicit(text, UserWarning, function.__code__.co_filename, line)
 
