@@ -17,6 +17,8 @@ MAY_READ_A_CLOCK = {
     "acceptance/test_leader_campaign.py": "ends after the time that somebody asked for, and reports the gaps",
     "runtime/test_attempts_begun_once.py": "asks which of the machine's clocks is read",
     "runtime/test_hostile.py": "workflow code reads it and is refused",
+    "lint/test_hazards.py": "the programs that are read call it",
+    "cli/test_cli_lint.py": "the programs that are read call it",
     "core/test_replay.py": "workflow code reads it and is refused",
     "test_growth.py": "compares CPU times of one reader with each other: how they grow, not how long they are",
 }

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 STEP = "move the call into a step"
 
 
-class Rule(NamedTuple):
+class HazardRule(NamedTuple):
     """Why a call is a fault in workflow code, and its replacement.
 
     Args:
@@ -44,26 +44,28 @@ class Rule(NamedTuple):
         return self.harmless_with is not None or self.deciding is not None
 
 
-_CLOCK = Rule("reads a clock, which has moved when arriero runs the code again", "use arriero.now()")
-_CHANCE = Rule("draws another value when arriero runs the code again", "use arriero.random()")
-_NAME = Rule("makes another value when arriero runs the code again", "use arriero.uuid()")
-_PAUSE = Rule("blocks all tasks of the process", "use `await arriero.sleep(...)`")
-_TIMER = Rule(
+_CLOCK = HazardRule("reads a clock, which has moved when arriero runs the code again", "use arriero.now()")
+_CHANCE = HazardRule("draws another value when arriero runs the code again", "use arriero.random()")
+_NAME = HazardRule("makes another value when arriero runs the code again", "use arriero.uuid()")
+_PAUSE = HazardRule("blocks all tasks of the process", "use `await arriero.sleep(...)`")
+_TIMER = HazardRule(
     "needs a timer, which the event loop of workflow code refuses",
     "use `await arriero.sleep(...)`, or complete_within= on the step",
 )
-_ENVIRONMENT = Rule(
+_ENVIRONMENT = HazardRule(
     "depends on the process, and the next run may be in another one",
     "use an argument of the workflow, or a step's result",
 )
-_FILE = Rule("depends on the machine's files, and the next run may find others", STEP)
-_NETWORK = Rule("is repeated, unrecorded, each time arriero runs the code again", STEP)
-_PROCESS = Rule("starts a process each time arriero runs the code again", STEP)
-_THREAD = Rule(
+_FILE = HazardRule("depends on the machine's files, and the next run may find others", STEP)
+_NETWORK = HazardRule("is repeated, unrecorded, each time arriero runs the code again", STEP)
+_PROCESS = HazardRule("starts a process each time arriero runs the code again", STEP)
+_THREAD = HazardRule(
     "starts a thread, whose order is not recorded",
     "move the call into a step: a plain (not async) step runs in a thread",
 )
-ORDER = Rule("is iterated in another order in each process, and the steps are called in that order", "use sorted(...)")
+ORDER = HazardRule(
+    "is iterated in another order in each process, and the steps are called in that order", "use sorted(...)"
+)
 
 _VERBS = "get post put patch delete head options request"
 _CLIENTS = ("httpx", "httpx2")
@@ -79,11 +81,13 @@ _SOCKET_CALLS = "connect connect_ex bind listen accept send sendall sendto recv 
 _DATABASE_CALLS = "execute executemany executescript cursor commit rollback fetchone fetchall fetchmany"
 
 
-def _under(module: str, names: str, rule: Rule) -> dict[str, Rule]:
+def _under(module: str, names: str, rule: HazardRule) -> dict[str, HazardRule]:
     return {f"{module}.{name}": rule for name in names.split()}
 
 
-FUNCTIONS: Mapping[str, Rule] = {  # and classes that are called, by their full names; `*` for all functions of a module
+FUNCTIONS: Mapping[
+    str, HazardRule
+] = {  # and classes that are called, by their full names; `*` for all functions of a module
     **_under(
         "time", "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time process_time_ns", _CLOCK
     ),
@@ -157,7 +161,7 @@ FUNCTIONS: Mapping[str, Rule] = {  # and classes that are called, by their full 
     **_under("multiprocessing.pool", "ThreadPool", _THREAD),
 }
 
-METHODS: Mapping[str, Mapping[str, Rule]] = {  # of a class and its subclasses; `*` for all
+METHODS: Mapping[str, Mapping[str, HazardRule]] = {  # of a class and its subclasses; `*` for all
     "datetime.datetime": dict.fromkeys(("now", "utcnow", "today"), _CLOCK),
     "datetime.date": {"today": _CLOCK},
     "random.SystemRandom": {"*": _CHANCE},
@@ -194,7 +198,7 @@ class Found(NamedTuple):
     """A rule, and the full name of what it is about."""
 
     name: str
-    rule: Rule
+    rule: HazardRule
 
 
 class Registry:
@@ -203,7 +207,7 @@ class Registry:
     def __init__(self) -> None:
         self._objects: dict[int, Found] = {}
         self._kept: list[Any] = []  # an id counts as long as its object lives
-        self._classes: list[tuple[type, str, Mapping[str, Rule]]] = []
+        self._classes: list[tuple[type, str, Mapping[str, HazardRule]]] = []
         self._loaded = 0
 
     def _load(self) -> None:

@@ -32,18 +32,18 @@ class Binding(NamedTuple):
 _OTHER = Binding(Bound.OTHER)
 
 
-class Scope:
+class NameScope:
     """The names that a function, a class or a comprehension binds, inside of the scope ``parent``."""
 
-    def __init__(self, parent: "Scope | None", *, is_class: bool = False) -> None:
+    def __init__(self, parent: "NameScope | None", *, is_class: bool = False) -> None:
         self.parent = parent
         self.is_class = is_class
         self.names: dict[str, list[Binding]] = {}
         self._elsewhere: set[str] = set()  # of ``global`` and ``nonlocal``
 
-    def find(self, name: str) -> "tuple[Scope, list[Binding]] | None":
+    def find(self, name: str) -> "tuple[NameScope, list[Binding]] | None":
         """Find the scope that binds a name, as Python does; None: none inside of the function."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.names and (scope is self or not scope.is_class):
                 return scope, scope.names[name]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .rules import ORDER, Found, Registry, find_by_name
-from .scopes import COMPREHENSIONS, Binding, Bound, Comprehension, Scope
+from .scopes import COMPREHENSIONS, Binding, Bound, Comprehension, NameScope
 from .sources import FUNCTION_NODES, FunctionNode, SourceFile
 from .values import (
     Kind,
@@ -58,21 +58,21 @@ class Walk:
         self._enter_function(node, None)
 
     # --- the walk
-    def _enter_function(self, node: FunctionNode, parent: Scope | None) -> None:
-        scope = Scope(parent)
+    def _enter_function(self, node: FunctionNode, parent: NameScope | None) -> None:
+        scope = NameScope(parent)
         scope.bind_parameters(node)
         body = [node.body] if isinstance(node, ast.Lambda) else node.body
         scope.bind_body(body)
         for one in body:
             self._visit(one, scope)
 
-    def _visit(self, node: ast.AST, scope: Scope) -> None:
+    def _visit(self, node: ast.AST, scope: NameScope) -> None:
         if isinstance(node, FUNCTION_NODES):
             self._visit_all([*node.args.defaults, *filter(None, node.args.kw_defaults)], scope)
             self._visit_all([] if isinstance(node, ast.Lambda) else node.decorator_list, scope)
             self._enter_function(node, scope)
         elif isinstance(node, ast.ClassDef):
-            inner = Scope(scope, is_class=True)
+            inner = NameScope(scope, is_class=True)
             inner.bind_body(node.body)
             self._visit_all([*node.decorator_list, *node.bases, *(one.value for one in node.keywords)], scope)
             self._visit_all(node.body, inner)
@@ -86,12 +86,12 @@ class Walk:
             self._look_at(node, scope)
             self._visit_all(ast.iter_child_nodes(node), scope)
 
-    def _visit_all(self, nodes: Any, scope: Scope) -> None:
+    def _visit_all(self, nodes: Any, scope: NameScope) -> None:
         for node in nodes:
             self._visit(node, scope)
 
-    def _visit_comprehension(self, node: Comprehension, scope: Scope) -> None:
-        inner = Scope(scope)
+    def _visit_comprehension(self, node: Comprehension, scope: NameScope) -> None:
+        inner = NameScope(scope)
         for one in node.generators:
             inner.bind_target(one.target, None)
         for one in node.generators:
@@ -101,7 +101,7 @@ class Walk:
                 self._look_at_order(one.iter, inner)
         self._visit_all([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt], inner)
 
-    def _look_at(self, node: ast.AST, scope: Scope) -> None:
+    def _look_at(self, node: ast.AST, scope: NameScope) -> None:
         if isinstance(node, ast.Call):
             self._look_at_call(node, scope)
         elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
@@ -124,7 +124,7 @@ class Walk:
             for alias in node.names:
                 self._resolve_name((alias.asname or alias.name).partition(".")[0], scope)
 
-    def _look_at_call(self, node: ast.Call, scope: Scope) -> None:
+    def _look_at_call(self, node: ast.Call, scope: NameScope) -> None:
         for value in self.resolve(node.func, scope):
             found = self._find_rule(value)
             is_named = value.kind is not Kind.INSTANCE
@@ -149,7 +149,7 @@ class Walk:
                 self._hit(node.func, Found(f"{value.about.__name__}.{name} by {found.name}", found.rule))
             self.calls += list_reachable(live(factory), is_called=True)
 
-    def _look_at_order(self, iterated: ast.expr, scope: Scope) -> None:
+    def _look_at_order(self, iterated: ast.expr, scope: NameScope) -> None:
         is_shown = isinstance(iterated, ast.Set) and len(iterated.elts) > 1
         texts = [one for one in iterated.elts if isinstance(one, ast.Constant)] if isinstance(iterated, ast.Set) else []
         if is_shown and any(isinstance(one.value, str | bytes) for one in texts):
@@ -160,7 +160,7 @@ class Walk:
                 if type(about) in (set, frozenset) and len(about) > 1 and any(isinstance(one, str) for one in about):
                     self._hit(iterated, Found("a set of texts", ORDER))
 
-    def _follow_methods(self, node: ast.expr, names: tuple[str, ...], scope: Scope) -> None:
+    def _follow_methods(self, node: ast.expr, names: tuple[str, ...], scope: NameScope) -> None:
         for value in self.resolve(node, scope):
             about = value.about if value.kind is Kind.INSTANCE else type(value.about)
             if value.kind in (Kind.INSTANCE, Kind.LIVE):
@@ -178,7 +178,7 @@ class Walk:
         self.hits.setdefault((hit.line, hit.column, found.name), hit)
 
     # --- the values of expressions
-    def resolve(self, node: ast.expr | None, scope: Scope) -> Values:
+    def resolve(self, node: ast.expr | None, scope: NameScope) -> Values:
         """Find the values that an expression may have; none: they are not known."""
         if node is None or id(node) in self._open or self._depth > NESTING_MAX:
             return ()
@@ -190,7 +190,7 @@ class Walk:
             self._depth -= 1
             self._open.discard(id(node))
 
-    def _list_values(self, node: ast.expr, scope: Scope) -> Iterator[Value]:
+    def _list_values(self, node: ast.expr, scope: NameScope) -> Iterator[Value]:
         if isinstance(node, ast.Name):
             yield from self._resolve_name(node.id, scope)
         elif isinstance(node, ast.Attribute):
@@ -212,7 +212,7 @@ class Walk:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield Value(Kind.INSTANCE, str)
 
-    def _resolve_name(self, name: str, scope: Scope) -> Values:
+    def _resolve_name(self, name: str, scope: NameScope) -> Values:
         found = scope.find(name)
         if found is not None:
             where, bindings = found
@@ -223,7 +223,7 @@ class Walk:
                 return (live(known[name]),)
         return ()
 
-    def _resolve_binding(self, binding: Binding, name: str, scope: Scope) -> Values:
+    def _resolve_binding(self, binding: Binding, name: str, scope: NameScope) -> Values:
         if binding.how is Bound.VALUE:
             return self.resolve(binding.node, scope)
         if binding.how in (Bound.MODULE, Bound.MEMBER):
@@ -235,7 +235,7 @@ class Walk:
             return self._resolve_type(binding.node, scope)
         return ()
 
-    def _resolve_type(self, node: ast.expr, scope: Scope) -> Values:
+    def _resolve_type(self, node: ast.expr, scope: NameScope) -> Values:
         if isinstance(node, ast.BinOp):  # X | None
             return (*self._resolve_type(node.left, scope), *self._resolve_type(node.right, scope))
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -261,7 +261,7 @@ class Walk:
                 self.failures.append(failure)
             return ()
 
-    def _resolve_attribute(self, node: ast.Attribute, scope: Scope) -> Iterator[Value]:
+    def _resolve_attribute(self, node: ast.Attribute, scope: NameScope) -> Iterator[Value]:
         owner = node.value
         if (
             isinstance(owner, ast.Call)
@@ -276,7 +276,7 @@ class Walk:
         for value in self.resolve(owner, scope):
             yield from find_attribute(value, node.attr)
 
-    def _resolve_call(self, node: ast.Call, scope: Scope) -> Iterator[Value]:
+    def _resolve_call(self, node: ast.Call, scope: NameScope) -> Iterator[Value]:
         first = node.args[0] if node.args else None
         text = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
         for value in self.resolve(node.func, scope):
