@@ -346,9 +346,7 @@ def test_a_workflow_without_a_source_is_named_and_the_others_are_read(load: Load
 
 def test_a_callable_that_is_no_python_function_is_named() -> None:
     report = find_hazards([("odd", len)])
-    assert [(one.workflow, one.reason) for one in report.unread] == [
-        ("odd", "it is no function that is written in Python")
-    ]
+    assert [(one.workflow, one.reason) for one in report.unread] == [("odd", "it is not written in Python")]
 
 
 def test_a_file_is_read_in_the_encoding_that_it_names(load: Load) -> None:

@@ -113,7 +113,7 @@ class _Lint:
         found = list(list_reachable(live(function), is_called=True))
         begin = [one for one in found if not is_foreign(one.function.__code__.co_filename)] or found
         if not begin:
-            self._note_unread(workflow, "it is no function that is written in Python")
+            self._note_unread(workflow, "it is not written in Python")
         roots = set(map(_identify, begin))
         reached: set[tuple[int, int]] = set()
         waiting: deque[tuple[Reachable, tuple[str, ...]]] = deque((one, ()) for one in begin)

@@ -6,11 +6,14 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 STEP = "move the call into a step"
 
 
-class HazardRule(NamedTuple):
-    """Why a call is a fault in workflow code, and its replacement.
+class HazardRule(msgspec.Struct, frozen=True):
+    """The fact that makes a call a fault in workflow code, and its replacement.
 
     Args:
         fact: follows the name of the call in a sentence.
@@ -40,7 +43,7 @@ class HazardRule(NamedTuple):
 
     @property
     def depends_on_arguments(self) -> bool:
-        """Returns True if the name alone is no fault."""
+        """Returns True if the name alone is harmless."""
         return self.harmless_with is not None or self.deciding is not None
 
 
@@ -92,23 +95,23 @@ FUNCTIONS: Mapping[
         "time", "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time process_time_ns", _CLOCK
     ),
     **_under("time", "thread_time thread_time_ns clock_gettime clock_gettime_ns", _CLOCK),
-    **_under("time", "localtime gmtime ctime asctime", _CLOCK._replace(harmless_with=1)),
-    "time.strftime": _CLOCK._replace(harmless_with=2),
+    **_under("time", "localtime gmtime ctime asctime", replace(_CLOCK, harmless_with=1)),
+    "time.strftime": replace(_CLOCK, harmless_with=2),
     **_under("arrow", "now utcnow", _CLOCK),
     **_under("pendulum", "now today tomorrow yesterday", _CLOCK),
     "django.utils.timezone.now": _CLOCK,
     "time.sleep": _PAUSE,
-    **_under("asyncio", "sleep timeout", _TIMER._replace(deciding=(0, "delay"))),
-    "asyncio.timeout_at": _TIMER._replace(deciding=(0, "when")),
-    **_under("asyncio", "wait_for wait as_completed", _TIMER._replace(deciding=(1, "timeout"))),
+    **_under("asyncio", "sleep timeout", replace(_TIMER, deciding=(0, "delay"))),
+    "asyncio.timeout_at": replace(_TIMER, deciding=(0, "when")),
+    **_under("asyncio", "wait_for wait as_completed", replace(_TIMER, deciding=(1, "timeout"))),
     **_under("random", _DISTRIBUTIONS, _CHANCE),
-    "random.Random": _CHANCE._replace(harmless_with=1),
+    "random.Random": replace(_CHANCE, harmless_with=1),
     "random.SystemRandom": _CHANCE,
     **_under("secrets", "choice randbelow randbits token_bytes token_hex token_urlsafe", _CHANCE),
     "os.urandom": _CHANCE,
     "os.getrandom": _CHANCE,
     "numpy.random.*": _CHANCE,
-    **_under("numpy.random", "default_rng RandomState SeedSequence", _CHANCE._replace(harmless_with=1)),
+    **_under("numpy.random", "default_rng RandomState SeedSequence", replace(_CHANCE, harmless_with=1)),
     **_under("uuid", "uuid1 uuid4 uuid6 uuid7", _NAME),
     **_under("os", "environ environb getenv getenvb putenv unsetenv getcwd getpid getppid cpu_count", _ENVIRONMENT),
     **_under("os", "getlogin uname", _ENVIRONMENT),

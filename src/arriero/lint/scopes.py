@@ -12,7 +12,7 @@ Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 class Bound(Enum):
-    """How a name came to its value."""
+    """The kind of statement that gave a name its value."""
 
     VALUE = "value"  # of the expression ``node``
     TYPE = "type"  # declared by the annotation ``node``

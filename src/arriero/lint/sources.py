@@ -1,4 +1,4 @@
-"""Where functions stand in their files: the tree of each, its comments, and whether it is the user's own code."""
+"""Files of code: the tree of each function, the comments, and whether it is the user's own code."""
 
 import ast
 import io
@@ -67,7 +67,7 @@ class Sources:
         return file, found[0]
 
     def _read(self, path: str, function: types.FunctionType) -> SourceFile | None:
-        """Read a file in the encoding that it names; None: there is none, or it is no Python."""
+        """Read a file in the encoding that it names; None: it is missing, or is not Python."""
         if path not in self._files:
             linecache.checkcache(path)
             lines = linecache.getlines(path, function.__globals__)  # of a module in an archive its loader has the text

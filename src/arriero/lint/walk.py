@@ -42,7 +42,7 @@ class Hit(NamedTuple):
 
 
 class Walk:
-    """What one function does. ``hits``, ``calls`` with the lines, and ``failures``: imports that cannot be followed."""
+    """The walk through one function. It fills ``hits``, ``calls``, and ``failures``: imports that cannot be followed."""
 
     def __init__(self, of: Reachable, file: SourceFile, node: FunctionNode, registry: Registry) -> None:
         self.hits: dict[tuple[int, int, str], Hit] = {}
