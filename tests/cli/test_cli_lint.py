@@ -133,7 +133,7 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.py") if DECLARES
 PAGES = sorted(
     page
     for page in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
-    if any(DECLARES.search(block[2]) for block in BLOCK.finditer(page.read_text()))
+    if page.name != "lint.md" and any(DECLARES.search(block[2]) for block in BLOCK.finditer(page.read_text()))
 )
 
 
