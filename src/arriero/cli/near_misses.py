@@ -110,7 +110,8 @@ def suggest_command(root: click.Group, group: str, name: str, rest: Sequence[str
     candidates = _list_candidates(root, group)
     if name in candidates:
         return f"there is no `{typed}`; `{_format_command(root, candidates[name], rest)}` is it"
-    if close := difflib.get_close_matches(name, candidates, 1, SIMILARITY_MIN):
+    swapped = [word for word in candidates if sorted(word) == sorted(name)]  # `lnit` is nearer to `lint` than to `list`
+    if close := swapped or difflib.get_close_matches(name, candidates, 1, SIMILARITY_MIN):
         return f"there is no `{typed}`; did you mean `{_format_command(root, candidates[close[0]], rest)}`?"
     return f"there is no `{typed}`; `{' '.join(filter(None, (PROGRAM, group)))} --help` lists what there is"
 
