@@ -22,6 +22,7 @@ STANDARD_LIBRARY = {
     "sys._current_frames": "public: looks where a thread stands",
     "sys._getframe": "public: looks where the caller stands",
     "task._log_destroy_pending": "asyncio has no public way to drop a task in silence",
+    "task._fut_waiter": "asyncio has no public way to say what a task waits for",
     "tasks._enter_task": "the loop of workflow code runs inside of another one",
     "tasks._leave_task": "the same",
     "threading._register_atexit": "atexit comes too late to close what needs a pool of threads",

@@ -8,19 +8,22 @@ from typing import IO, Any
 import click
 import msgspec
 
-from ..audit.export import TrailerSum, encode_row, encode_trailer, read_export
+from ..audit.export import TrailerSum, encode_record, encode_row, encode_trailer, read_export
 from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownRecord, ShownVersion
+from ..client.replaying import list_records
 from ..client.session import find_task
-from ..errors import MutilatedExport
+from ..core.replay_judgement import STATES
+from ..errors import MutilatedExport, UnreadableRow
 from ..events import decode_event_fields
 from ..explain.past import IncarnationStart, Timeline
-from ..model import HistoryRow, Instant, TaskRow
+from ..model import HistoryRow, Instant, Loaded, TaskRow
 from ..model.failures import read_step_failure
 from ..operations.problems import ExitCode
+from ..store.readable import refuse_unreadable_task
 from ..store.state_store import StateStore
 from ..text.escaping import one_line
 from ..text.format import format_count, format_duration, format_failure_with_line, format_instant
-from .options import json_option, store_option
+from .options import json_option, print_note, store_option
 from .output import (
     Progress,
     encode_text,
@@ -115,32 +118,54 @@ def _format_field(name: str, value: Any) -> str:
 
 
 @click.command(short_help="Write the whole history as JSON lines.")
+@click.option(
+    "--payloads",
+    type=click.Choice(STATES),
+    help="Also write the arguments and results of the tasks in this state, for `arriero replay`. Without it no payload is in the"
+    " export, and it may be given away.",
+)
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Has no effect: an export always consists of JSON lines.")
-def export(store: str | None, as_json: bool) -> None:
+def export(payloads: str | None, store: str | None, as_json: bool) -> None:
     """Write the whole history to standard output, as JSON lines with a trailer, for `arriero check`.
 
-    It is a complete state of the history, as of its beginning, also while Apps run on the store.
+    It is a complete state of the history, as of its beginning, also while Apps run on the store. What --payloads adds is as of
+    the moment at which each task is read.
     """
-    asyncio.run(_write_export(store))
+    asyncio.run(_write_export(store, payloads))
 
 
-async def _write_export(store: str | None) -> None:
+async def _write_export(store: str | None, payloads: str | None) -> None:
     output = open_data_output()
     async with open_store_to_read(store) as opened:
         with Progress("export") as progress:
-            async for line in _encode_export(opened):
+            async for line in _encode_export(opened, payloads):
                 output.write(escape_for_terminal(output, line))
                 progress.advance()
     output.flush()
 
 
-async def _encode_export(store: StateStore) -> AsyncIterator[bytes]:
+async def _encode_export(store: StateStore, payloads: str | None) -> AsyncIterator[bytes]:
     summed = TrailerSum()
     async for row in store.history():
         summed.add(row)
         yield encode_row(row)
-    yield encode_trailer(summed.trailer(store.store_id))
+    if payloads is not None:
+        async for page in list_records(store, payloads):
+            for loaded in page:
+                if payload_line := _encode_readable(loaded):
+                    summed.add_record(payload_line)
+                    yield payload_line
+    yield encode_trailer(summed.trailer(store.store_id, payloads))
+
+
+def _encode_readable(loaded: Loaded) -> bytes:
+    """Encode the record of a task; empty for one that this release cannot read, of which an alert reports."""
+    try:
+        return encode_record(refuse_unreadable_task(loaded))
+    except UnreadableRow as error:
+        print_note(f"left out of the payloads: {error}")
+        return b""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -33,6 +33,7 @@ from .options import format_refusal
 from .output import discard_output, escape_unencodable_output, json_line
 from .purge import purge
 from .question import question
+from .replay import replay
 from .replies import replies
 from .run import run, serve
 from .schedule import schedule
@@ -166,7 +167,7 @@ GROUPS = {  # of the help, in the order in which a user meets them
     "Run": (run, serve, supervise, lead),
     "Tasks": (submit, task, history, replies),
     "Operate": (doctor, question, workflow, agent, alert, convoy, schedule, ledger, lease),
-    "Store": (migrate, export, check, purge, store),
+    "Store": (migrate, export, check, replay, purge, store),
     "Set-up": (config, token, lint, demo, completion),
 }
 for command in itertools.chain.from_iterable(GROUPS.values()):

@@ -213,7 +213,7 @@ def _decide_forward_move(run: TaskRun, came: tuple[Came, ...], now: Instant, aro
     came = tuple(item for item in came if not _is_overtaken(run, item)) if run.signals else came
     for item in came:
         _deliver(run, item)
-    delivered: tuple[Delivered, ...] = (*came, *_give_signals(run, now)) if run.signals else came
+    delivered: tuple[Delivered, ...] = (*came, *give_signals(run, now)) if run.signals else came
     replies = tuple(map(build_reply, run.take_replies()))
     end = run.end()
     if end is not None and replies:
@@ -232,9 +232,13 @@ def _decide_forward_move(run: TaskRun, came: tuple[Came, ...], now: Instant, aro
     if isinstance(end, Raised) and delivered:
         return Move(delivered)  # first the results, then the decision from what is recorded
     just_ended = {item.step_no for item in delivered if not _is_retry(item)}
+    return Move(delivered, (), decide_ending(run, end, just_ended) or Keep())
+
+
+def decide_ending(run: TaskRun, end: Returned | Raised, just_ended: AbstractSet[int] = frozenset()) -> Ending | None:
+    """Decide what becomes of a task whose code has ended; see ``on_code_ended``. ``just_ended``: steps that end with this move."""
     still_open = [step for step in run.steps.values() if _is_open_step(step) and step.step_no not in just_ended]
-    ending = on_code_ended(end, run.output, run.loaded, still_open, run.unseen, run.kept_convoy_state)
-    return Move(delivered, (), ending or Keep())
+    return on_code_ended(end, run.output, run.loaded, still_open, run.unseen, run.kept_convoy_state)
 
 
 def _deliver(run: TaskRun, item: Came) -> None:
@@ -259,7 +263,7 @@ def _is_overtaken(run: TaskRun, item: Came) -> bool:
     return execution.is_waiting_for(step) and any(may_take(step, signal) for signal in run.signals)
 
 
-def _give_signals(run: TaskRun, now: Instant) -> Iterable[Signalled]:
+def give_signals(run: TaskRun, now: Instant) -> Iterable[Signalled]:
     """Give the code what came for its waits, in the order of commits. What the code cannot read is set aside.
 
     Only a wait whose row is recorded takes a signal, and only while the code waits for it: it may have cancelled the wait.
@@ -309,8 +313,8 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
     """Build the requests for the steps and timers that the code has asked for. An unknown step breaks the run: none then."""
     opened: list[NewStep] = []
     for asked in run.take_requests():
-        if asked.call is not None and asked.definition not in around.known_code:
-            run.broken = _build_unknown_code_failure(asked)
+        if (unknown := find_unknown_code(asked, around.known_code)) is not None:
+            run.broken = unknown
             return ()
         before = None if run.earlier is None else run.earlier.find(asked)
         try:
@@ -326,7 +330,10 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
     return tuple(opened)
 
 
-def _build_unknown_code_failure(asked: RequestedStep) -> TaskFailure:
+def find_unknown_code(asked: RequestedStep, known_code: AbstractSet[Any]) -> TaskFailure | None:
+    """Return the failure of a task whose code asks for a step or workflow that its App does not have; None: it has it."""
+    if asked.call is None or asked.definition in known_code:
+        return None
     if asked.identity[0] is StepKind.CHILD:
         name = asked.identity[1]
         reason = f"workflow {name} is not in this App: declare it by @app.workflow, or give it in App(workflows=[...])"

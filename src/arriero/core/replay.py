@@ -21,10 +21,10 @@ from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import ForbiddenInWorkflow
 from ..model import Instant, StepKind, StepRow, StepState, later
-from ..model.failures import TaskFailure
+from ..model.failures import CapturedTraceback, TaskFailure
 from ..model.instants import as_datetime
 from ..model.signals import TIMER_NAME, is_note, is_patch, name_patch, name_reply
-from ..system.traceback_capture import capture_traceback
+from ..system.traceback_capture import capture_awaits, capture_traceback
 from .code_end import Identity, Raised, Returned, build_bug_failure, judge_error
 from .replay_hints import suggest_source
 from .workflow_loop import WorkflowLoop
@@ -98,6 +98,7 @@ class Execution:
         self.published: str | None = None  # last, and not given to the store yet
         self._patches: dict[str, bool] = {}  # by name, what the code was answered
         self._ahead: list[StepRow] = []  # in a replay: what the code must come by
+        self.stood_at: CapturedTraceback = ()  # when it was dropped, because it cannot continue
 
     def publish(self, text: str) -> None:
         """Publish a value with the next commit of the task."""
@@ -175,7 +176,18 @@ class Execution:
 
     def _stop(self, end: Returned | Raised) -> None:
         self.end = end
+        if isinstance(end, Raised):
+            self.note_position()
         self.close()
+
+    def note_position(self, name: str = "") -> None:
+        """Note the line where the code stands: its await of the step of that name, else the one of its own coroutine."""
+        if self._main is None or self._main.done():
+            return
+        futures = [future for (_, asked, _), future in self._waiting.items() if asked == name]
+        waiting = (self._loop.find_waiting(future) for future in futures)
+        found = (capture_awaits(coroutine) for coroutine in waiting if coroutine is not None)
+        self.stood_at = next(filter(None, found), ()) or capture_awaits(self._main.get_coro())
 
     def close(self) -> None:
         """Drop the code where it stands."""

@@ -119,6 +119,7 @@ class TaskRun:
         self.broken: TaskFailure | None = None  # why the code cannot continue, besides its own end
         self.error: Exception | None = None  # what broke it, if that is for the log of the process
         self.output: str | None = None
+        self.last_read = ""  # name of the step whose result was read last
         # Of a resubmitted task: what its earlier incarnations recorded, which the code may come by again.
         self.earlier: Record | None = None
         if self.task.state is TaskState.PROCESSING:
@@ -201,6 +202,7 @@ class TaskRun:
         except Exception as error:
             self._break_off(error)
         if self.broken is not None:
+            self.execution.note_position(self.broken.step or self.last_read)
             self.execution.close()
 
     def _break_off(self, error: Exception) -> None:
@@ -209,6 +211,7 @@ class TaskRun:
         self.broken = build_driving_failure(error)
 
     def _read_result(self, step: StepRow, asked: RequestedStep | None = None) -> Any:
+        self.last_read = step.name
         if step.state is StepState.FAILED:
             return build_step_exception(step)
         if asked is None and self.execution is not None:

@@ -100,6 +100,19 @@ def find_verb_refusal(
     return foreseen if isinstance(foreseen, Refusal) else None
 
 
+def carry_out_verb(command: Operate, loaded: Loaded, now: Instant) -> Refusal | Loaded:
+    """Return the task as the verb would leave it, or its refusal. Nothing is written."""
+    from .changes import Refused  # only who acts on tasks pays for loading the decisions
+    from .verbs import operate
+
+    change = operate(command, _LoadedRows(loaded), now)
+    if isinstance(change, Refused):
+        return change.refusal
+    changed = {step.step_no: step for step in (*change.steps, *change.opened)}
+    steps = tuple(changed.pop(step.step_no, step) for step in loaded.steps)
+    return replace(loaded, task=change.task, steps=(*steps, *changed.values()))
+
+
 def needs_approvals(command: Operate, loaded: Loaded) -> bool:
     """Returns True if more than one operator must ask for the verb, by the settings or by the question that it answers."""
     asked = count_asked_persons(command, _LoadedRows(loaded)) if command.verb is Verb.ANSWER else command.persons

@@ -194,6 +194,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if self.is_running() and not self._closed:
             _closing = self.create_task(generator.aclose())  # the loop keeps it
 
+    def find_waiting(self, future: Any) -> object | None:
+        """Find the coroutine of the code that waits for a future; None: it waits in another way, as by ``asyncio.gather``."""
+        return next((task.get_coro() for task in self._tasks if task._fut_waiter is future), None)  # type: ignore[attr-defined]
+
     def close(self) -> None:
         """Drop the code where it stands. Its ``finally`` blocks run, but nothing they await is carried out."""
         if self._closed:

@@ -14,17 +14,18 @@ IN_MEMORY = ":memory:"  # what SQLite means by it; as a path it would be a file 
 POSTGRES = ("postgresql", "postgres")
 
 
-def open_store(url: str) -> "StateStore":
+def open_store(url: str, *, reads_only: bool = False) -> "StateStore":
     """A store for a URL; nothing is opened yet.
 
     Args:
         url: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``postgresql://USER@HOST/DATABASE`` or ``memory://``.
+        reads_only: see ``existing_store``.
     Raises: InvalidInput - an unknown scheme, or a driver that is not installed.
     """
     if (path := _path_of(url)) is not None:
         from .sqlite.store import SqliteStore
 
-        return SqliteStore(path)
+        return SqliteStore(path, reads_only=reads_only)
     if url == MEMORY:
         from .memory.store import MemoryStore
 
@@ -35,12 +36,15 @@ def open_store(url: str) -> "StateStore":
     return PostgresStore(url)
 
 
-def existing_store(url: str) -> "StateStore":
+def existing_store(url: str, *, reads_only: bool = False) -> "StateStore":
     """A store that a caller made before: for those who only read, and must not make one by a slip of the pen.
 
+    Args:
+        reads_only: a file of SQLite is opened so that nothing can be written, and is not migrated. A server's database is never
+            migrated by who opens it; the rights of the role say what can be written.
     Raises: InvalidInput - an unknown scheme; StoreError - there is no such file or no such tables, or they are not ours.
     """
-    store = open_store(url)
+    store = open_store(url, reads_only=reads_only)
     if (path := getattr(store, "path", None)) is not None:
         _refuse_absent_file(path)
     elif url != MEMORY:

@@ -5,6 +5,7 @@ library are left out, those of other packages too, except the one that raised.
 """
 
 import asyncio
+import inspect
 import linecache
 import os
 import re
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 from ..errors import StepError
 from ..model.failures import CapturedError, CapturedTraceback, Frame
@@ -84,6 +86,26 @@ def capture_stack(frame: FrameType | None, name: str) -> CapturedTraceback:
         return (CapturedError(name, *_choose_lines(lines, FRAMES_OF_ONE_MAX)),)
     except Exception:  # the frame belongs to a thread that continues meanwhile
         return ()
+
+
+def capture_awaits(coroutine: Any) -> CapturedTraceback:
+    """Trace the place where a coroutine stands: the line of each await, the outermost first. Empty: no line of the user's."""
+    lines: list[_Line] = []
+    while coroutine is not None and len(lines) < FRAMES_READ_MAX:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is not None:
+            lines.append((frame.f_code, frame.f_lineno or 0))
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+    frames, left_out = _choose_lines(lines, FRAMES_OF_ONE_MAX)
+    return (CapturedError("await", frames, left_out),) if frames else ()
+
+
+def capture_definition(function: Any) -> CapturedTraceback:
+    """Trace the first line of a function; empty where it has no code of its own."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (
+        () if code is None else (CapturedError("def", (_build_frame((code, code.co_firstlineno), 1, library=False),)),)
+    )
 
 
 def _iterate_chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:

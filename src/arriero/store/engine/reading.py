@@ -424,6 +424,10 @@ class ReadingOperations(Transactions):
         """One task with its steps, as they stand: for operators, also where it cannot be read (``store.readable``)."""
         return await self._read(lambda rows: next(iter(rows.select_tasks([task_no])), None))
 
+    async def load_all(self, task_nos: Sequence[int]) -> list[Loaded]:
+        """The given tasks that exist, as of one moment and as they stand; see ``load``. Nothing is written of what cannot be read."""
+        return await self._read(lambda rows: rows.select_tasks(task_nos))
+
     async def find(self, task_id: str) -> Loaded | None:
         """One task by its business id, as it stands; see ``load``."""
 

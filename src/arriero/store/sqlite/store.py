@@ -137,13 +137,19 @@ def _build_parameters(which: TaskFilter, after: int, before: int | None, limit: 
 
 
 class SqliteStore(SqliteReading):
-    """A store in the file at ``path``. ``clock``: microseconds, for tests; else the machine's time since boot."""
+    """A store in the file at ``path``.
 
-    def __init__(self, path: str, *, clock: Callable[[], Instant] | None = None) -> None:
+    Args:
+        clock: microseconds, for tests; else the machine's time since boot.
+        reads_only: nothing can be written, and the file is not migrated.
+    """
+
+    def __init__(self, path: str, *, clock: Callable[[], Instant] | None = None, reads_only: bool = False) -> None:
         self.path = absolute(path)
         self.url = f"sqlite:///{self.path}"
         self.store_id = ""
         self._clock = clock
+        self._reads_only = reads_only
         self._offset = 0
         self._speaks_in: int | None = None  # the epoch in which this process was registered
         self._commits = 0
@@ -167,7 +173,7 @@ class SqliteStore(SqliteReading):
             return
         self._refuse_what_is_no_file()
         self._row_cache = RowCache()  # a new connection counts again what others wrote
-        self._writer = ConnectionThread("arriero-writer", lambda: connect(self.path), self._upkeep)
+        self._writer = ConnectionThread("arriero-writer", self._connect_writer, self._upkeep)
         self._reader = ConnectionThread("arriero-reader", self._connect_reader)
         try:
             with translating(self.path):
@@ -176,6 +182,9 @@ class SqliteStore(SqliteReading):
         except BaseException:
             await self.close()
             raise
+
+    def _connect_writer(self) -> sqlite3.Connection:
+        return connect(self.path, query_only=self._reads_only)
 
     def _connect_reader(self) -> sqlite3.Connection:
         self._file.refuse_another()  # else it would make a new one where the file no longer exists
@@ -187,7 +196,7 @@ class SqliteStore(SqliteReading):
             raise StoreError(f"store {self.path}: it is not a file; name a file")
         if not path.parent.is_dir():
             raise StoreError(f"store {self.path}: the folder {path.parent} does not exist; create it")
-        if path.exists() and not os.access(path, os.W_OK):
+        if path.exists() and not self._reads_only and not os.access(path, os.W_OK):
             raise StoreError(
                 f"store {self.path}: it cannot be written; give this user the right to write the file and its folder"
             )
@@ -199,11 +208,21 @@ class SqliteStore(SqliteReading):
             tables.put_meta("store_id", self.store_id)
             self._set_clock(tables)
 
-        if not self._is_ready(connection):
+        if self._reads_only:
+            self._refuse_other_schema(connection)
+        if not self._is_ready(connection) and not self._reads_only:
             self._transact(connection, prepare)
         if missing := list_columns_of_schema(__package__).difference(connection.execute(COLUMNS)):
             refuse_missing_columns(missing)
         connection.execute("PRAGMA busy_timeout=0")  # who waits for the write lock does so in ``begin_writing``
+
+    def _refuse_other_schema(self, connection: sqlite3.Connection) -> None:
+        """Refuse to read a file that would have to be migrated first. Raises StoreError."""
+        if not is_current(read_applied_number(connection), migrations(__package__)):
+            raise StoreError(
+                f"store {self.path}: its tables are those of another release, and it was to be read only: the next process of"
+                " this release that works on it migrates it (arriero run); until then replay a copy that it has migrated"
+            )
 
     def _is_ready(self, connection: sqlite3.Connection) -> bool:
         """Returns True if it can be opened without a write: then nobody's transaction is waited for, not even the caller's."""
