@@ -181,8 +181,9 @@ class Execution:
         self.close()
 
     def note_position(self, name: str = "") -> None:
-        """Note the line where the code stands: its await of the step of that name, else the one of its own coroutine."""
+        """Note where the code stands, or failed: its await of the step of that name, else the one of its own coroutine."""
         if self._main is None or self._main.done():
+            self.stood_at = self.end.failure.trace if isinstance(self.end, Raised) else ()
             return
         futures = [future for (_, asked, _), future in self._waiting.items() if asked == name]
         waiting = (self._loop.find_waiting(future) for future in futures)
