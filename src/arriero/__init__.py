@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from .client.children import ChildView
     from .client.guarded import guarded, guarded_sync
     from .client.ledger_handle import LedgerView
+    from .client.replaying import HeldOnReplay, ReplayReport
     from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
     from .core.alerts import Alert
     from .declare.callbacks import Callback, callback
@@ -109,8 +110,10 @@ else:
         "Callback": "declare.callbacks",
         "ChildView": "client.children",
         "DistributedMutex": "leases.mutex",
+        "HeldOnReplay": "client.replaying",
         "Leadership": "leases.mutex",
         "LedgerView": "client.ledger_handle",
+        "ReplayReport": "client.replaying",
         "callback": "declare.callbacks",
         "ask": "declare.questions",
         "map": "declare.children",
@@ -164,6 +167,7 @@ __all__ = [
     "Entry",
     "FailureView",
     "ForbiddenInWorkflow",
+    "HeldOnReplay",
     "IdempotencyKeyBarred",
     "IdempotencyKeyReused",
     "IllegalTransition",
@@ -185,6 +189,7 @@ __all__ = [
     "ProcessState",
     "Rate",
     "ReceivedRequest",
+    "ReplayReport",
     "Request",
     "RequestRefused",
     "RequestValue",

@@ -205,3 +205,16 @@ async def test_the_history_of_a_life_tells_it_in_order(world: World) -> None:
         "step.recorded",
         "task.terminal",
     ]
+
+
+async def test_many_tasks_are_read_as_they_stand_and_nothing_is_written(world: World) -> None:
+    await world.process()
+    numbers = [await world.submit(name) for name in ("a", "b", "c")]
+    (first, *_) = await world.claim()
+    await world.opened(first.task, step())
+    before = [row async for row in world.store.history()]
+    found = await world.store.load_all([numbers[2], 999_999, numbers[0]])
+    assert found == [await world.store.load(numbers[2]), await world.store.load(numbers[0])]
+    assert {len(one.steps) for one in found} == {0, 1}
+    assert await world.store.load_all([]) == []
+    assert [row async for row in world.store.history()] == before

@@ -121,8 +121,9 @@ def _format_field(name: str, value: Any) -> str:
 @click.option(
     "--payloads",
     type=click.Choice(STATES),
-    help="Also write the arguments and results of the tasks in this state, for `arriero replay`. Without it no payload is in the"
-    " export, and it may be given away.",
+    metavar="STATE",
+    help="Also write the arguments and results of the tasks in this state, for `arriero replay`: open, all, or a state. Without it"
+    " the export holds no payload.",
 )
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Has no effect: an export always consists of JSON lines.")

@@ -18,6 +18,7 @@ from .options import json_option, store_option
 from .output import Progress, print_json, print_text
 from .stores import app_argument, load_chosen_app, refuse_memory_store
 
+STATE_HELP = "Only tasks in this state, or all; by default open: pending, processing and compensating."
 IDS_SHOWN_MAX = 5  # of the tasks of one cause; --json has each
 
 
@@ -29,7 +30,7 @@ IDS_SHOWN_MAX = 5  # of the tasks of one cause; --json has each
     metavar="FILE",
     help="Read an export that carries payloads, in place of a store. - is standard input.",
 )
-@click.option("--state", type=click.Choice(STATES), default=OPEN, show_default=True, help="Only tasks in this state.")
+@click.option("--state", type=click.Choice(STATES), metavar="STATE", default=OPEN, help=STATE_HELP)
 @click.option("--workflow", metavar="NAME", help="Only tasks of this workflow; step:NAME for tasks of one step.")
 @store_option
 @json_option
@@ -38,8 +39,8 @@ def replay(
 ) -> None:
     """Run the workflow code of today over the records of stored tasks, and list the tasks that it would hold.
 
-    No step and no Agent is called, and nothing is written. --state open means pending, processing and compensating; of a task that
-    is held, a resubmission is foreseen. Exits with 0 when no task would be held, with 1 when some would.
+    No step and no Agent is called, and nothing is written. Of a task that is held, a
+    resubmission is foreseen. Exits with 0 when no task would be held, with 1 when some would.
     """
     if file is not None and store is not None:
         raise InvalidInput("--store and --export exclude each other: records are read from a store or from an export")

@@ -21,13 +21,10 @@ from .client import Client, run_configured
 from .session import Session
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from opentelemetry.trace import TracerProvider
 
     from ..core.alerts import Alert  # only who runs an App pays for loading it
     from ..model.schedules import OverlapName
-    from .replaying import ReplayReport
     from .sync import SyncApp
 
 P = ParamSpec("P")
@@ -173,30 +170,6 @@ class App(Client):
     async def _enter_session(self, run: AbstractAsyncContextManager[None]) -> AsyncIterator["App"]:
         async with run:
             yield self
-
-    async def replay(
-        self,
-        *,
-        store: str | None = None,
-        export: "str | Path | None" = None,
-        state: str = "open",
-        workflow: str | None = None,
-    ) -> "ReplayReport":
-        """Replay the code of this App over the records of stored tasks, and list those that it would hold.
-
-        No step, no Agent and no function of one is called, and nothing is written. The App need not be open.
-
-        Args:
-            store: URL; else that of the open App, or as for the App.
-            export: path of a file that ``arriero export --payloads`` wrote; instead of a store.
-            state: of the tasks: ``open`` (pending, processing and compensating), ``all``, or a state. Of one that is held, a
-                resubmission is foreseen.
-            workflow: only tasks of this one; ``step:NAME`` for tasks of one step.
-        Raises: InvalidInput - an unknown state, or an export without payloads; MutilatedExport; StoreError.
-        """
-        from .replaying import replay_app  # only who replays pays for loading it
-
-        return await replay_app(self.session, store, export, state, workflow)
 
     def on_alert(self, function: OnAlert) -> OnAlert:
         """Decorates a function, plain or async, that is notified of each alert: a task needs an operator, or no longer does.

@@ -125,6 +125,11 @@ class BackgroundSession:
             call = self._open_loop().begin(function(*args, **kwargs))
         return self._wait_for_result(call)
 
+    def call_closed(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function in the calling thread, on a loop that is made for it; the App is not opened."""
+        self._refuse_on_a_loop()
+        return asyncio.run(function(*args, **kwargs))
+
     def open(self) -> "StateStore":
         """Open the App for work in the calling thread. Returns its store. Raises as a call does."""
         self._refuse_on_a_loop()

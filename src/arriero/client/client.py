@@ -24,6 +24,8 @@ from .task import Task
 from .tasks import Tasks, TaskSelector
 
 if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
+    from pathlib import Path
+
     from ..core.alerts import Alert
     from ..leases import DistributedMutex, Lease, LeaseView
     from ..leases.mutex import OnElected, OnLost
@@ -33,6 +35,7 @@ if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from .leases import LeaderView
     from .ledger_handle import LedgerHandle
     from .questions import OpenQuestion
+    from .replaying import ReplayReport
     from .schedules import Schedules
     from .tokens import Tokens
     from .workflows import WorkflowHandle, WorkflowView
@@ -454,6 +457,31 @@ class Client:
         session = self.session
         store, acknowledger = session.store, session.acknowledger
         return Replies(codec.check_id(queue, "reply queue"), store, session.ports, acknowledger)
+
+    # --- testing a release
+    async def replay(
+        self,
+        *,
+        store: str | None = None,
+        export: "str | Path | None" = None,
+        state: str = "open",
+        workflow: str | None = None,
+    ) -> "ReplayReport":
+        """Replay the code of this App over the records of stored tasks, and list those that it would hold.
+
+        No step, no Agent and no function of one is called, and nothing is written. The App need not be open.
+
+        Args:
+            store: URL; else that of the open App, or as for the App.
+            export: path of a file that ``arriero export --payloads`` wrote; instead of a store.
+            state: of the tasks: ``open`` (pending, processing and compensating), ``all``, or a state. Of one that is held, a
+                resubmission is foreseen.
+            workflow: only tasks of this one; ``step:NAME`` for tasks of one step.
+        Raises: InvalidInput - an unknown state, or an export without payloads; MutilatedExport; StoreError.
+        """
+        from .replaying import replay_app  # only who replays pays for loading it
+
+        return await replay_app(self.session, store, export, state, workflow)
 
 
 for _method in filter(inspect.isfunction, vars(Client).values()):

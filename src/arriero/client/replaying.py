@@ -57,7 +57,7 @@ class HeldOnReplay(msgspec.Struct, frozen=True):
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """What tasks have in common that one change of the code would hold."""
+        """Workflow, failure, step and line: equal for tasks that one change of the code would hold."""
         return (self.workflow, self.kind, self.code, self.step.partition("[")[0], self.where)
 
 

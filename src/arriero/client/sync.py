@@ -64,6 +64,18 @@ def _build_waiting_method(
     return _mirror(method, forward, doc)  # type: ignore[no-any-return]
 
 
+def _build_closed_method(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """Build a method that waits for the result of an async method which needs no open App, and does not open it."""
+    name = method.__name__
+
+    def forward(self: "_Mirror", /, *args: Any, **kwargs: Any) -> T:
+        return self._background.call_closed(getattr(self._to, name), *args, **kwargs)  # type: ignore[no-any-return]
+
+    return _mirror(method, forward, None)  # type: ignore[no-any-return]
+
+
 def _build_handle_method(
     method: Callable[Concatenate[Any, P], H],
     handle: Callable[[BackgroundSession, H], S],
@@ -348,6 +360,7 @@ class SyncApp(_Mirror):
         "Start a task; arguments and errors are those of App.submit. With ``connection``, in the calling thread.",
     )
     execute = _build_waiting_method(Client.execute)
+    replay = _build_closed_method(Client.replay)
     submit_ledger = _build_waiting_method(
         Client.submit_ledger,
         """Submit a message with operations on many keys; arguments and errors are those of App.submit_ledger.

@@ -127,7 +127,7 @@ def _find_label(steps: tuple[StepRow, ...], name: str, reason: str) -> str:
 
 # --- an undo
 def _judge_undo(loaded: Loaded, known: KnownCode) -> Judgement:
-    """Judge a task that is being undone: its plan is stored and no workflow code runs, but somebody must have the compensations."""
+    """Judge a task that is being undone: its plan is stored and no workflow code runs, but the App must have the compensations."""
     for step in loaded.life:
         if step.kind is StepKind.COMPENSATION and step.state is not StepState.COMPLETED and not _is_known(step, known):
             reason = (

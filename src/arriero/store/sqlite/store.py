@@ -136,6 +136,15 @@ def _build_parameters(which: TaskFilter, after: int, before: int | None, limit: 
     }
 
 
+def _refuse_other_schema(connection: sqlite3.Connection) -> None:
+    """Refuse to read a file that would have to be migrated first. Raises StoreError."""
+    if not is_current(read_applied_number(connection), migrations(__package__)):
+        raise StoreError(
+            "its tables are of an older release, and it was to be read only: the next process of this release that works on it"
+            " migrates it; until then read a copy of the file that `arriero doctor --store` of the copy has migrated"
+        )
+
+
 class SqliteStore(SqliteReading):
     """A store in the file at ``path``.
 
@@ -173,7 +182,9 @@ class SqliteStore(SqliteReading):
             return
         self._refuse_what_is_no_file()
         self._row_cache = RowCache()  # a new connection counts again what others wrote
-        self._writer = ConnectionThread("arriero-writer", self._connect_writer, self._upkeep)
+        self._writer = ConnectionThread(
+            "arriero-writer", lambda: connect(self.path, query_only=self._reads_only), self._upkeep
+        )
         self._reader = ConnectionThread("arriero-reader", self._connect_reader)
         try:
             with translating(self.path):
@@ -182,9 +193,6 @@ class SqliteStore(SqliteReading):
         except BaseException:
             await self.close()
             raise
-
-    def _connect_writer(self) -> sqlite3.Connection:
-        return connect(self.path, query_only=self._reads_only)
 
     def _connect_reader(self) -> sqlite3.Connection:
         self._file.refuse_another()  # else it would make a new one where the file no longer exists
@@ -209,20 +217,12 @@ class SqliteStore(SqliteReading):
             self._set_clock(tables)
 
         if self._reads_only:
-            self._refuse_other_schema(connection)
+            _refuse_other_schema(connection)
         if not self._is_ready(connection) and not self._reads_only:
             self._transact(connection, prepare)
         if missing := list_columns_of_schema(__package__).difference(connection.execute(COLUMNS)):
             refuse_missing_columns(missing)
         connection.execute("PRAGMA busy_timeout=0")  # who waits for the write lock does so in ``begin_writing``
-
-    def _refuse_other_schema(self, connection: sqlite3.Connection) -> None:
-        """Refuse to read a file that would have to be migrated first. Raises StoreError."""
-        if not is_current(read_applied_number(connection), migrations(__package__)):
-            raise StoreError(
-                f"store {self.path}: its tables are those of another release, and it was to be read only: the next process of"
-                " this release that works on it migrates it (arriero run); until then replay a copy that it has migrated"
-            )
 
     def _is_ready(self, connection: sqlite3.Connection) -> bool:
         """Returns True if it can be opened without a write: then nobody's transaction is waited for, not even the caller's."""
