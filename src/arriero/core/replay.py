@@ -185,10 +185,8 @@ class Execution:
         if self._main is None or self._main.done():
             self.stood_at = self.end.failure.trace if isinstance(self.end, Raised) else ()
             return
-        futures = [future for (_, asked, _), future in self._waiting.items() if asked == name]
-        waiting = (self._loop.find_waiting(future) for future in futures)
-        found = (capture_awaits(coroutine) for coroutine in waiting if coroutine is not None)
-        self.stood_at = next(filter(None, found), ()) or capture_awaits(self._main.get_coro())
+        waiting = [self._loop.find_waiting(one) for (_, asked, _), one in self._waiting.items() if asked == name]
+        self.stood_at = next(filter(None, map(capture_awaits, waiting)), ()) or capture_awaits(self._main.get_coro())
 
     def close(self) -> None:
         """Drop the code where it stands."""
