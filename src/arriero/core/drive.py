@@ -313,8 +313,8 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
     """Build the requests for the steps and timers that the code has asked for. An unknown step breaks the run: none then."""
     opened: list[NewStep] = []
     for asked in run.take_requests():
-        if (unknown := find_unknown_code(asked, around.known_code)) is not None:
-            run.broken = unknown
+        if asked.call is not None and asked.definition not in around.known_code:
+            run.broken = build_unknown_code_failure(asked)
             return ()
         before = None if run.earlier is None else run.earlier.find(asked)
         try:
@@ -330,10 +330,8 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
     return tuple(opened)
 
 
-def find_unknown_code(asked: RequestedStep, known_code: AbstractSet[Any]) -> TaskFailure | None:
-    """Return the failure of a task whose code asks for a step or workflow that its App does not have; None: it has it."""
-    if asked.call is None or asked.definition in known_code:
-        return None
+def build_unknown_code_failure(asked: RequestedStep) -> TaskFailure:
+    """Build the failure of a task whose code asks for a step or workflow that its App does not have."""
     if asked.identity[0] is StepKind.CHILD:
         name = asked.identity[1]
         reason = f"workflow {name} is not in this App: declare it by @app.workflow, or give it in App(workflows=[...])"

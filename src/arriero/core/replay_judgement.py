@@ -19,7 +19,7 @@ from ..model.failures import CapturedTraceback, TaskFailure
 from ..model.moves import Hold
 from .apps import may_run
 from .code_end import Raised
-from .drive import decide_ending, find_unknown_code, give_signals
+from .drive import build_unknown_code_failure, decide_ending, give_signals
 from .task_run import RunnableCode, TaskRun
 from .verb_preview import carry_out_verb
 
@@ -113,8 +113,8 @@ def _go_on(run: TaskRun, definitions: AbstractSet[Any], now: Instant) -> None:
     if run.end() is not None:
         return
     for asked in run.take_requests():
-        if (unknown := find_unknown_code(asked, definitions)) is not None:
-            run.broken = unknown
+        if asked.call is not None and asked.definition not in definitions:
+            run.broken = build_unknown_code_failure(asked)
     if isinstance(run.end(), Raised) and run.execution is not None:
         run.execution.note_position("" if run.broken is None else run.broken.step)
 
