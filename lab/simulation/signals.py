@@ -13,13 +13,13 @@ import msgspec
 
 from arriero.audit.check import Violation
 from arriero.declare import context
-from arriero.declare.signals import Signal
+from arriero.declare.signals import Signal, collect
 from arriero.declare.workflows import Workflow, workflow
 from arriero.errors import SignalTimeout, StoreError
 from arriero.model import MICROSECONDS, SignalRow, StepRow, StepState, TaskRow, TaskState
 from arriero.model.answers import Refusal, SignalKept
 from arriero.model.commands import SendSignal
-from arriero.model.signals import is_wait, may_take
+from arriero.model.signals import count_wanted, is_wait, may_take
 
 from .shop import look, take
 from .store import SimulatedStore
@@ -91,6 +91,20 @@ async def waits_for_either(n: int, refuse: bool) -> Got:
     return got
 
 
+@workflow
+async def collects(n: int, refuse: bool) -> Got:
+    """Several values in one wait, and what is left for the wait after it."""
+    got: Got = []
+    for _ in range(3):
+        got += [("approved", value) for value in await collect(approved, count=2 + n % 2, within=WITHIN_SECONDS)]
+        await take(n)
+    try:
+        got.append(("approved", await approved.wait(within=WITHIN_SECONDS)))
+    except SignalTimeout:
+        got.append(("approved", None))
+    return got
+
+
 class Signals:
     """The tasks of one world that wait, and their senders.
 
@@ -104,6 +118,7 @@ class Signals:
         waits_for_some_time,
         waits_side_by_side,
         waits_for_either,
+        collects,
     )
 
     def __init__(self, world: "World", random: Random) -> None:
@@ -266,6 +281,9 @@ def judge_waits(task_id: str, life: tuple[StepRow, ...], signals: list[SignalRow
     untaken = [signal for signal in signals if is_fit(signal)]
     waits = [step for step in life if is_wait(step) and step.state is StepState.COMPLETED]
     for step in sorted(waits, key=lambda one: one.ordinal):
+        if (wanted := count_wanted(step)) is not None:
+            yield from judge_collected(task_id, step, untaken, wanted)
+            continue
         expected = next((signal for signal in untaken if may_take(step, signal)), None)
         if expected is not None:
             untaken.remove(expected)
@@ -274,6 +292,23 @@ def judge_waits(task_id: str, life: tuple[StepRow, ...], signals: list[SignalRow
             yield Violation(
                 "I79", task_id, f"wait {step.ordinal} got {step.result}, and the signals in their order say {due}"
             )
+
+
+def judge_collected(task_id: str, step: StepRow, untaken: list[SignalRow], wanted: int) -> Iterator[Violation]:
+    """A wait for several has the first ones, all that it wants or all that came in its time. Takes them from ``untaken``."""
+    mine = [signal for signal in untaken if may_take(step, signal)][:wanted]
+    for signal in mine:
+        untaken.remove(signal)
+    got = msgspec.json.decode(step.result or "[]", type=list[str])
+    due = [msgspec.json.decode(signal.value) for signal in mine]
+    if got != due:
+        yield Violation(
+            "I79", task_id, f"wait {step.ordinal} collected {got}, and the signals in their order say {due}"
+        )
+    if len(got) < wanted and (step.finished_at or 0) < (step.not_before or 0):
+        yield Violation(
+            "I79", task_id, f"wait {step.ordinal} collected {len(got)} of {wanted} before its time was over"
+        )
 
 
 def draw_signals(world: "World", seed: int, *, may_have: bool) -> Signals | None:

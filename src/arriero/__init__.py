@@ -30,7 +30,7 @@ from .declare.context import (
 )
 from .declare.limits import Concurrent, Rate
 from .declare.resources import Resource
-from .declare.signals import ReceivedRequest, Request, RequestValue, Signal, SignalValue
+from .declare.signals import ReceivedRequest, Request, RequestValue, Signal, SignalValue, collect
 from .declare.steps import (
     Agent,
     AsyncStep,
@@ -239,6 +239,7 @@ __all__ = [
     "WorkflowPaused",
     "ask",
     "callback",
+    "collect",
     "connect",
     "convoy_state",
     "current_attempt",

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from store_world import NOON, World, kinds
 
 from arriero.core import signals as rules
@@ -113,6 +114,34 @@ async def test_a_wait_takes_a_signal_as_its_result(world: World) -> None:
     assert (written.task.inbox, written.task.result_count, written.task.state) == (0, 1, TaskState.PROCESSED)
     assert (await world.load(1)).signals == ()
     assert task.inbox == 0
+
+
+async def test_a_wait_for_several_takes_them_in_one_write_and_its_result_is_their_list(world: World) -> None:
+    task, (row,) = await world.opened(await world.held(), replace(wait(), arguments='{"count":3}'))
+    for number in (1, 2, 3):
+        kept = await send(world, signal_id=f"s{number}", value=str(number))
+    several = Signalled(row.step_no, 1, Instant(NOON), also=(2, 3))
+    for wrong in (replace(several, also=(2, 4)), replace(several, also=(2, 1)), replace(several, also=(2, 2))):
+        await world.refused(world.advance_command(kept.task, [wrong]), "moved_on")
+    written = await world.advance(kept.task, [several])
+    (step,) = written.steps
+    assert (step.state, step.result, step.result_number) == (StepState.COMPLETED, "[1,2,3]", 1)
+    assert (written.task.inbox, written.task.result_count) == (0, 1)
+    assert (await world.load(1)).signals == ()
+    assert kinds(await world.last_events(1)) == ["signal.taken"]
+    await world.check_chains()
+    assert task.inbox == 0
+
+
+async def test_a_wait_for_several_takes_fewer_only_once_its_time_is_over(world: World) -> None:
+    until = NOON + 10_000_000
+    _, (row,) = await world.opened(await world.held(), replace(wait(until=until), arguments='{"count":3}'))
+    kept = await send(world, value="1")
+    one = world.advance_command(kept.task, [Signalled(row.step_no, 1, Instant(NOON))])
+    await world.refused(one, "moved_on")
+    world.clock.to(Instant(until))
+    (step,) = (await world.written(one)).steps
+    assert (step.state, step.result) == (StepState.COMPLETED, "[1]")
 
 
 async def test_a_signal_is_taken_once(world: World) -> None:

@@ -54,21 +54,27 @@ def _judge_addressed(task: TaskFold, event: SignalSent) -> None:
 
 def _take(task: TaskFold, event: SignalTaken) -> None:
     task.refuse_after_end(f"signal {event.signal} was taken")
-    signal, step = task.signals.get(event.signal), task.steps[event.step]
-    if signal is None:
-        task.convict("I79", f"wait {event.step} took signal {event.signal}, which nobody had sent")
-    elif signal.taken_by is not None:
-        task.convict("I79", f"wait {event.step} took signal {event.signal}, which wait {signal.taken_by} had taken")
-    elif not may_be_taken(signal, step):
-        task.convict("I79", f"wait {event.step} ({step.name}) took signal {event.signal} ({signal.name})")
-    else:
-        earlier = [n for n, one in task.signals.items() if n < event.signal and one.name == signal.name]
-        if any(task.signals[n].taken_by is None for n in earlier):
-            task.convict("I79", f"wait {event.step} took signal {event.signal} before an earlier one of its name")
-        signal.taken_by = event.step
+    step = task.steps[event.step]
+    for number in (event.signal, *event.also):
+        _take_one(task, step, number)
     if step.state is not StepState.PENDING:
         task.convict("I79", f"wait {event.step} took a signal as it was {step.state}")
     step.state = StepState.COMPLETED
+
+
+def _take_one(task: TaskFold, step: StepFold, number: int) -> None:
+    signal = task.signals.get(number)
+    if signal is None:
+        task.convict("I79", f"wait {step.ordinal} took signal {number}, which nobody had sent")
+    elif signal.taken_by is not None:
+        task.convict("I79", f"wait {step.ordinal} took signal {number}, which wait {signal.taken_by} had taken")
+    elif not may_be_taken(signal, step):
+        task.convict("I79", f"wait {step.ordinal} ({step.name}) took signal {number} ({signal.name})")
+    else:
+        earlier = [n for n, one in task.signals.items() if n < number and one.name == signal.name]
+        if any(task.signals[n].taken_by is None for n in earlier):
+            task.convict("I79", f"wait {step.ordinal} took signal {number} before an earlier one of its name")
+        signal.taken_by = step.ordinal
 
 
 def _set_aside(task: TaskFold, event: SignalSetAside) -> None:

@@ -57,6 +57,7 @@ from .call_policy import resolve_call_policy, resolve_child_policy, resolve_step
 from .code_end import Identity, Raised, Returned
 from .replay import RequestedStep, identify_step
 from .routing import INTERCHANGEABLE, stay_with_agent
+from .signals import find_ready_wait
 from .supervision import (
     decode_step_policy,
     decode_task_policy,
@@ -268,27 +269,27 @@ def give_signals(run: TaskRun, now: Instant) -> Iterable[Signalled]:
 
     Only a wait whose row is recorded takes a signal, and only while the code waits for it: it may have cancelled the wait.
     """
-    while (found := _find_signal(run)) is not None:
-        step, signal = found
-        run.signals.remove(signal)
-        taken = replace(step, state=StepState.COMPLETED, result=build_wait_result(signal))
-        unfit = run.find_unfit(taken)
-        if not unfit:
-            run.deliver(taken, now)
-        yield Signalled(step.step_no, signal.number, now, unfit)
+    while (found := _find_signals(run, now)) is not None:
+        step, signals = found
+        unfit = {one.number: run.find_unfit(replace(step, result=build_wait_result(step, [one]))) for one in signals}
+        aside = [Signalled(step.step_no, number, now, why) for number, why in unfit.items() if why]
+        left = {one.number for one in aside} or unfit.keys()
+        run.signals = [one for one in run.signals if one.number not in left]
+        if aside:
+            yield from aside
+        else:
+            run.deliver(replace(step, state=StepState.COMPLETED, result=build_wait_result(step, signals)), now)
+            first, *also = unfit
+            yield Signalled(step.step_no, first, now, also=tuple(also))
 
 
-def _find_signal(run: TaskRun) -> tuple[StepRow, SignalRow] | None:
-    """Find the first signal that a wait of the code takes now, and the wait that was opened first."""
-    if run.execution is None or run.execution.end is not None or run.broken is not None:
+def _find_signals(run: TaskRun, now: Instant) -> tuple[StepRow, list[SignalRow]] | None:
+    """Find the first wait of the code that has what it waits for, and those signals."""
+    if not run.signals or run.execution is None or run.execution.end is not None or run.broken is not None:
         return None
     waits = [step for step in run.steps.values() if is_wait(step) and step.state is StepState.PENDING]
-    open_waits = sorted((s for s in waits if run.execution.is_waiting_for(s)), key=lambda s: s.ordinal)
-    for signal in run.signals:
-        for step in open_waits:
-            if may_take(step, signal):
-                return step, signal
-    return None
+    open_waits = [step for step in waits if run.execution.is_waiting_for(step)]
+    return find_ready_wait(sorted(open_waits, key=lambda step: step.ordinal), run.signals, now)
 
 
 def build_reply(asked: RequestedStep) -> NewStep:

@@ -4,7 +4,8 @@ A signal is kept in the task's inbox. The process that drives the task knows whi
 which of them takes the signal, with its next write (``core.drive``).
 """
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -23,6 +24,7 @@ from ..model.signals import (
     RefusedBecause,
     address_wait,
     build_wait_result,
+    count_wanted,
     encode_refusal,
     is_wait,
     may_take,
@@ -143,6 +145,29 @@ def _refuse_by_wait(
     return None
 
 
+def find_ready_wait(
+    waits: Sequence[StepRow], signals: Iterable[SignalRow], now: Instant
+) -> tuple[StepRow, list[SignalRow]] | None:
+    """Find the first wait that has what it waits for, and its signals. A signal is for the wait that was opened first.
+
+    A wait for several has what it waits for once it has all of them, or has some and its time is over.
+
+    Args:
+        waits: that the code of a task waits for now, in the order in which it opened them.
+        signals: that no wait has taken, in the order of their commits.
+    """
+    for_waits: defaultdict[int, list[SignalRow]] = defaultdict(list)
+    for signal in signals:
+        step = next((one for one in waits if may_take(one, signal)), None)
+        if step is not None:
+            found = for_waits[step.step_no]
+            found.append(signal)
+            if len(found) == (count_wanted(step) or 1):
+                return step, found
+    due = (step for step in waits if step.not_before is not None and step.not_before <= now)
+    return next(((step, for_waits[step.step_no]) for step in due if for_waits[step.step_no]), None)
+
+
 def _find_signal(writer: Writer, number: int) -> SignalRow | None:
     """A signal of the task, as this command has changed it."""
     changed = next((one for one in reversed(writer.signals) if one.number == number), None)
@@ -151,29 +176,40 @@ def _find_signal(writer: Writer, number: int) -> SignalRow | None:
 
 def take_signal(writer: Writer, step: StepRow, taken: Signalled) -> Refusal | None:
     """Let a wait take a signal, which is its result. Returns why it cannot: others have written since it was decided."""
-    number, at = taken.number, taken.delivered_at
-    signal = _find_signal(writer, number)
-    if signal is None or signal.step is not None or step.state is not StepState.PENDING or not may_take(step, signal):
-        return Refusal("moved_on", f"wait {step.ordinal} and signal {number} of task {writer.task.task_id}")
+    signals: list[SignalRow] = []
+    for number in taken.numbers:
+        signal = _find_signal(writer, number)
+        if (
+            signal is None
+            or signal.step is not None
+            or signal in signals
+            or step.state is not StepState.PENDING
+            or not may_take(step, signal)
+        ):
+            return Refusal("moved_on", f"wait {step.ordinal} and signal {number} of task {writer.task.task_id}")
+        signals.append(signal)
     if taken.unfit:
-        writer.signals.append(replace(signal, step=SET_ASIDE, reply=encode_refusal(taken.unfit)))
+        writer.signals.append(replace(signals[0], step=SET_ASIDE, reply=encode_refusal(taken.unfit)))
         writer.set(inbox=writer.task.inbox - 1)
-        writer.events.append(SignalSetAside(number, taken.unfit))
+        writer.events.append(SignalSetAside(taken.number, taken.unfit))
         return None
+    is_over = step.not_before is not None and step.not_before <= writer.now
+    if len(signals) < (count_wanted(step) or 1) and not is_over:
+        return Refusal("moved_on", f"wait {step.ordinal} of task {writer.task.task_id} waits for more signals")
     result_number = writer.task.result_count + 1
     writer.put(
         replace(
             step,
             state=advance_step(step.state, StepEvent.SIGNALLED),
-            result=build_wait_result(signal),
+            result=build_wait_result(step, signals),
             result_number=result_number,
-            delivered_at=at,
+            delivered_at=taken.delivered_at,
             finished_at=writer.now,
         )
     )
-    writer.signals.append(replace(signal, step=step.ordinal))
-    writer.set(result_count=result_number, inbox=writer.task.inbox - 1)
-    writer.events.append(SignalTaken(step.ordinal, result_number, number))
+    writer.signals += [replace(signal, step=step.ordinal) for signal in signals]
+    writer.set(result_count=result_number, inbox=writer.task.inbox - len(signals))
+    writer.events.append(SignalTaken(step.ordinal, result_number, taken.number, taken.also))
     return None
 
 

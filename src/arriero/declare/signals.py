@@ -13,6 +13,7 @@ import msgspec
 from ..errors import DefinitionError, InvalidInput, SignalTimeout
 from ..model.policies import Duration, check_seconds
 from ..model.signals import (
+    INBOX_MAX,
     VALUE_BYTES_MAX,
     WaitKind,
     encode_refusal,
@@ -136,6 +137,34 @@ class Signal(_Awaited[T]):
         run = find_run(f"{self._what}.wait()", f"send it: await task.send({self.name}(...))")
         value: T = await self._open_wait(run, within, self.read)
         return value
+
+
+async def collect(signal: Signal[T], *, count: int, within: Duration | None = None) -> list[T]:
+    """Wait for several values of a signal, in the code of a workflow. They may have come before.
+
+    Args:
+        count: how many values it waits for and takes at most, 1 to 1,000.
+        within: seconds or timedelta, more than 0, from when the code calls it; None waits until all have come.
+    Returns: the values in the order in which they were sent: ``count`` of them, or those that came within the time, also none.
+    Raises: InvalidInput - an argument is unfit; that holds the task.
+    """
+    run = find_run("arriero.collect", "send what it waits for: await task.send(...)")
+    if not isinstance(signal, Signal):
+        raise InvalidInput(f"arriero.collect: the signal is {signal!r}; it must be of the type Signal")
+    what = f"arriero.collect of {signal!r}"
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= INBOX_MAX:
+        raise InvalidInput(f"{what}: count is {count!r}; it must be a whole number from 1 to {INBOX_MAX:,}")
+    limit = None if within is None else check_seconds(within, "within", at_least=0.001)
+    arguments = msgspec.json.encode({"count": count}).decode()
+
+    def read(text: str) -> list[T]:
+        return [signal.read(bytes(one).decode()) for one in _read_list(text)]
+
+    values: list[T] = await run.open_wait(Wait(signal.wait_name, arguments, limit, read, list))
+    return values
+
+
+_read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class ReceivedRequest(Generic[T, R]):

@@ -22,13 +22,17 @@ class SignalSent(HistoryEvent, frozen=True, kw_only=True, tag="signal.sent"):
 
 
 class SignalTaken(HistoryEvent, frozen=True, tag="signal.taken"):
-    """A wait took the signal ``signal``. ``number``: of the wait's result in its task."""
+    """A wait took the signal ``signal``, one for several also those ``also``. ``number``: of the wait's result in its task."""
 
     step: int
     number: int
     signal: int
+    also: tuple[int, ...] = ()
 
     def describe(self, names: HistoryNames) -> str:
+        if self.also:
+            numbers = ", ".join(map(str, (self.signal, *self.also)))
+            return f"{names.name_step(self.step)} takes signals number {numbers}"
         return f"{names.name_step(self.step)} takes signal number {self.signal}"
 
 

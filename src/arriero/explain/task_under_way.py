@@ -22,7 +22,7 @@ from ..model import (
 from ..model.failures import read_step_failure
 from ..model.processes import SET_PUBLIC_URL, ProcessRow
 from ..model.questions import describe_question
-from ..model.signals import is_question, is_wait, label_callback, label_signal, names_callback
+from ..model.signals import count_wanted, is_question, is_wait, label_callback, label_signal, may_take, names_callback
 from ..text.escaping import one_line, shell_argument
 from ..text.format import (
     format_awaited,
@@ -315,16 +315,22 @@ class TaskUnderWay(TaskSituation):
             asked = describe_question(step)
             says = f'it asks {asked["of"]}, {limit}: "{one_line(asked["question"])}"{how}'
             return Reason("waits_for_answer", says, step.label, until=until)
-        return Reason("waits_for_signal", f"it waits for {format_awaited(step)}, {limit}{how}", step.label, until=until)
+        awaited = format_awaited(step)
+        if (wanted := count_wanted(step)) is not None:
+            came = sum(may_take(step, signal) for signal in self.signals)
+            awaited = f"{format_count(wanted, 'value')} of {awaited}, of which {came:,} came"
+        return Reason("waits_for_signal", f"it waits for {awaited}, {limit}{how}", step.label, until=until)
 
     def _describe_inbox(self) -> list[Reason]:
         """Describe the signals that no wait has taken, and those that were set aside."""
         show = f"`arriero task signals {shell_argument(self.task.task_id)}` shows them"
         found = []
-        if self.task.inbox:
-            counts = Counter(label_signal(signal.name).replace(":", " ", 1) for signal in self.signals)
+        collecting = [step for step in self.life if step.state in STEP_OPEN and is_wait(step) and count_wanted(step)]
+        kept = [signal for signal in self.signals if not any(may_take(step, signal) for step in collecting)]
+        if kept:
+            counts = Counter(label_signal(signal.name).replace(":", " ", 1) for signal in kept)
             names = join_names(f"{name} ({count:,})" for name, count in sorted(counts.items())[:STEPS_TOLD_MAX])
-            says = f"{format_count_with_verb(self.task.inbox, 'signal')} kept until its code waits for what it got: {names}; {show}"
+            says = f"{format_count_with_verb(len(kept), 'signal')} kept until its code waits for what it got: {names}; {show}"
             found.append(Reason("inbox", says))
         if aside := self.past.set_aside:
             number, why = aside[-1]

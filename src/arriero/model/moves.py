@@ -70,12 +70,21 @@ class Fired(msgspec.Struct, frozen=True, gc=False):
 
 
 class Signalled(msgspec.Struct, frozen=True, gc=False):
-    """A wait takes the signal of that number. ``unfit``: why its code cannot read it; then it is set aside, and the wait waits."""
+    """A wait takes the signal of that number. ``unfit``: why its code cannot read it; then it is set aside, and the wait waits.
+
+    ``also``: numbers of those after it that a wait for several takes with it, in their order.
+    """
 
     step_no: int
     number: int
     delivered_at: Instant
     unfit: str = ""
+    also: tuple[int, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of all signals that it takes."""
+        return (self.number, *self.also)
 
 
 class ChildEnded(msgspec.Struct, frozen=True, gc=False):

@@ -4,6 +4,7 @@ A wait is a row of the step table of the kind ``timer``: it ends when its time c
 Values are JSON text.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -136,8 +137,25 @@ class TakenRequest(msgspec.Struct, frozen=True, gc=False):
     value: msgspec.Raw
 
 
-def build_wait_result(signal: SignalRow) -> str:
-    """The result of the wait that takes a signal, as JSON text: its value; of a request also its number."""
+_read_numbers = msgspec.json.Decoder(dict[str, int]).decode
+
+
+def count_wanted(step: StepRow) -> int | None:
+    """The number of signals that a wait for several takes at most, from its arguments ``{"count": 100}``; None: it is for one."""
+    if not step.name.startswith("signal:") or step.arguments == "{}":
+        return None
+    return _read_numbers(step.arguments)["count"]
+
+
+def build_wait_result(step: StepRow, signals: Sequence[SignalRow]) -> str:
+    """The result of a wait, as JSON text: the value of its signal; of a request also its number; of several a list of values.
+
+    Args:
+        signals: that it takes, in their order; at least one.
+    """
+    if count_wanted(step) is not None:
+        return f"[{','.join(signal.value for signal in signals)}]"
+    (signal,) = signals
     if not signal.wants_reply:
         return signal.value
     return msgspec.json.encode(TakenRequest(signal.number, msgspec.Raw(signal.value.encode()))).decode()
