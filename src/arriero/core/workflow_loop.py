@@ -67,17 +67,27 @@ def _is_called_by_observer(frame: FrameType | None) -> bool:
 def _install_audit_hook() -> None:
     """Hear of blocking calls from now on; a hook cannot be taken back, so it is set by the first workflow that runs."""
     # Bind the names here: the interpreter calls the hook until its end, when the module has lost them.
-    remedies, get_running_loop, loop_class = _BLOCKING, events._get_running_loop, WorkflowLoop
-    get_frame, is_called_by_observer = sys._getframe, _is_called_by_observer
+    from .workflow_warnings import NOTICED, warn_of_event  # only here: importing arriero should stay fast
 
-    def refuse_blocking_call(event: str, _details: object) -> None:
+    remedies, get_running_loop, loop_class = (
+        {**_BLOCKING, **dict.fromkeys(NOTICED, "")},
+        events._get_running_loop,
+        WorkflowLoop,
+    )
+    get_frame, is_called_by_observer, warn = sys._getframe, _is_called_by_observer, warn_of_event
+
+    def hear_call(event: str, details: Any) -> None:
         remedy = remedies.get(event)
         if remedy is None or not isinstance(loop := get_running_loop(), loop_class):
             return
-        if not is_called_by_observer(get_frame(1)):
+        if is_called_by_observer(get_frame(1)):
+            return
+        if remedy:
             loop.refuse(f"workflow code called {event}, that is {remedy}")
+        else:
+            warn(event, details, get_frame(1))
 
-    sys.addaudithook(refuse_blocking_call)
+    sys.addaudithook(hear_call)
 
 
 class WorkflowTask(asyncio.Task[Any]):

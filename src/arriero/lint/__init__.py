@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..system.source_files import is_foreign
 from .rules import Registry
-from .sources import SourceFile, Sources, SourceUnreadable, is_foreign, show_path
+from .sources import SourceFile, Sources, SourceUnreadable, show_path
 from .values import Reachable, Value, list_reachable, live
 from .walk import Hit, Walk
 

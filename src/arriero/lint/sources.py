@@ -3,14 +3,10 @@
 import ast
 import io
 import linecache
-import os
 import re
-import site
-import sysconfig
 import tokenize
 import types
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +14,6 @@ from ..errors import ArrieroError
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-PACKAGE = str(Path(__file__).parents[1])
 
 _match_allowance = re.compile(r"#\s*arriero:\s*allow\b[\s:,.-]*(.*)").search
 
@@ -70,7 +65,10 @@ class Sources:
         """Read a file in the encoding that it names; None: it is missing, or is not Python."""
         if path not in self._files:
             linecache.checkcache(path)
-            lines = linecache.getlines(path, function.__globals__)  # of a module in an archive its loader has the text
+            names = (
+                None if path.startswith("<") else function.__globals__
+            )  # the loader of a module in an archive has its text
+            lines = linecache.getlines(path, names)
             self._files[path] = _parse(lines) if lines else None
         return self._files[path]
 
@@ -104,24 +102,6 @@ def _holds(node: FunctionNode, code: types.CodeType) -> bool:
         begin <= (line, column) and (last, last_column) <= end
         for line, last, column, last_column in code.co_positions()
         if line is not None and last is not None and column is not None and last_column is not None and last_column
-    )
-
-
-@cache
-def _list_foreign_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    named = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return tuple({os.path.realpath(one) + os.sep for one in (*named, *site.getsitepackages(), PACKAGE)})
-
-
-@cache
-def is_foreign(path: str) -> bool:
-    """Returns True for code of Python, of an installed package or of arriero; also for code that stands in no file."""
-    if path.startswith("<"):
-        return True
-    real = os.path.realpath(path)
-    return real.startswith(_list_foreign_folders()) or not {"site-packages", "dist-packages"}.isdisjoint(
-        Path(real).parts
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from ..declare.declared import Declared
-from .sources import is_foreign
+from ..system.source_files import is_foreign
 
 CHOICES_MAX = 100  # of a table of functions
 _HONEST = frozenset((types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type))
