@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from .declare.questions import ask
     from .idempotency import idempotent
     from .leases import DistributedMutex, Leadership
+    from .payloads.upcasts import upcast
 else:
     _LOADED_WHEN_USED = {
         "Alert": "core.alerts",
@@ -124,6 +125,7 @@ else:
         "SyncTask": "client.sync",
         "SyncTasks": "client.sync",
         "idempotent": "idempotency",
+        "upcast": "payloads.upcasts",
     }
 
     def __getattr__(name: str) -> object:
@@ -256,6 +258,7 @@ __all__ = [
     "sleep",
     "tags",
     "transaction",
+    "upcast",
     "uuid",
     "workflow",
 ]

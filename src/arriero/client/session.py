@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from ..core.deduplication import answer_known_id
+from ..core.deduplication import CONFLICT, answer_known_id, hash_body
 from ..core.lease import is_alive, read_process_about
 from ..core.undo import list_open_compensations
 from ..declare.steps import Agent
@@ -300,6 +300,8 @@ class Session:
         assert submissions is not None
         try:
             answer = await submissions.ask(command)
+            if isinstance(answer, Refusal) and answer.verdict == CONFLICT:
+                answer = await self._submit_as_recorded(command, answer, submissions)
             if opening.node is None:
                 self.hint()
             return answer
@@ -315,6 +317,19 @@ class Session:
             if found is None:
                 raise
             return answer_known_id(found.task, command, lambda: found.arguments, _find_named_tail(found, command))
+
+    async def _submit_as_recorded(
+        self, command: Submit, refusal: Refusal, submissions: Submissions
+    ) -> Submitted | Refusal:
+        """Submit again with the recorded arguments if they mean the same to the code: another release has written them.
+
+        Returns: the store's answer to that, else the refusal.
+        """
+        code, found = self.codes.get(command.workflow), await self.store.find(command.task_id)
+        if code is None or found is None or not code.mean_same(found.arguments, command.arguments):
+            return refusal
+        recorded = replace(command, arguments=found.arguments, body_hash=hash_body(found.arguments))
+        return await submissions.ask(recorded)
 
     async def operate(self, commands: Sequence[OperatorCommand]) -> Sequence[Answer]:
         """Carry out verbs, each whole or refused, in one transaction."""

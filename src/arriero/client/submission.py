@@ -81,7 +81,9 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
         task_id=session.ports.new_task_id() if task_id is None else codec.check_id(task_id, "task_id"),
         workflow=code.name,
         arguments=code.arguments,
-        body_hash=hashlib.blake2b(code.arguments.encode(), digest_size=16).hexdigest(),
+        body_hash=hashlib.blake2b(
+            code.arguments.encode(), digest_size=16
+        ).hexdigest(),  # as ``hash_body``, without the call
         policy=code.policy_text,
         priority=priority,
         delay=check_seconds(options.delay, "delay"),

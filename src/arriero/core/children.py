@@ -4,7 +4,6 @@ A child's end stands in its own row. The process that drives the parent reads it
 the child's commit touches no row of its parent. ``runtime.child_tasks`` looks and asks; everything that it decides stands here.
 """
 
-import hashlib
 from enum import StrEnum
 
 import msgspec
@@ -18,6 +17,7 @@ from ..model.failures import StepFailure, read_task_failure
 from ..model.moves import ChildEnded, GaveUp, Outcome, Succeeded
 from ..model.policies import ChildOptions
 from .changes import Change, Refused, Rows
+from .deduplication import hash_body
 from .supervision import decode_task_policy, read_step_policy
 from .writer import Writer
 
@@ -139,7 +139,7 @@ def build_child_submission(task: TaskRow, step: StepRow, actor: str, seed: int) 
         task_id=describe_child(task, step),
         workflow=step.name,
         arguments=step.arguments,
-        body_hash=hashlib.blake2b(step.arguments.encode(), digest_size=16).hexdigest(),
+        body_hash=hash_body(step.arguments),
         policy=options.policy,
         priority=task.priority if options.priority is None else options.priority,
         delay=0.0,

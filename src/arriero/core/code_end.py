@@ -16,6 +16,14 @@ Identity = tuple[StepKind, str, str]  # of a step in its task: kind, name and ke
 CAUSES_MAX = 100  # causes of causes that are looked at; they may go in a circle
 
 
+def format_identity(identity: Identity) -> str:
+    """Name a step for those who read why code and record disagree."""
+    kind, name, key = identity
+    if kind is StepKind.TIMER:
+        return "a sleep"
+    return name if key == "#1" else f"{name}[{key}]"
+
+
 class Returned(msgspec.Struct, frozen=True):
     """The code returned this value."""
 

@@ -62,6 +62,7 @@ from .supervision import (
     decode_step_policy,
     decode_task_policy,
     grow_complete_within,
+    is_unreadable,
     on_limit_passed,
     on_task_failed,
     read_step_policy,
@@ -431,7 +432,7 @@ def on_code_ended(
     left_by = [failed[identity] for identity in end.steps if identity in failed]
     again = {*end.steps, *end.behind, *unseen}
     redo = tuple(step.ordinal for identity, step in failed.items() if identity in again)
-    thens = {read_step_policy(step).supervision.then for step in left_by}
+    thens = {"hold" if is_unreadable(step) else read_step_policy(step).supervision.then for step in left_by}
     failure = replace(end.failure, redo=redo)
     return on_task_failed(loaded, failure, step_then="hold" if "hold" in thens else None)
 

@@ -25,7 +25,7 @@ from ..model.failures import CapturedTraceback, TaskFailure
 from ..model.instants import as_datetime
 from ..model.signals import TIMER_NAME, is_note, is_patch, name_patch, name_reply
 from ..system.traceback_capture import capture_awaits, capture_traceback
-from .code_end import Identity, Raised, Returned, build_bug_failure, judge_error
+from .code_end import Identity, Raised, Returned, build_bug_failure, format_identity, judge_error
 from .replay_hints import suggest_source
 from .workflow_loop import WorkflowLoop
 
@@ -36,7 +36,7 @@ class RequestedStep(msgspec.Struct, frozen=True):
     """A step, child, timer, wait, reply or patch the code asked for. ``wait``: what a wait waits for.
 
     ``call``, ``definition``: that of a step and the step, or that of a workflow and the workflow.
-    ``replies_to``: of a reply, the number of the request.
+    ``replies_to``: of a reply, the number of the request, which is its ``definition``.
     """
 
     identity: Identity
@@ -147,8 +147,9 @@ class Execution:
         """Deliver results set aside to new requests; returns all requests, also those that followed from them."""
         asked = list(new)
         for one in new:
-            aside = self._aside.pop((one.identity, one.arguments), None)
-            if aside is not None:
+            same = (kept for kept in self._aside if kept[0] == one.identity and is_same_request(one, kept[1]))
+            if (key := next(same, None)) is not None:
+                aside = self._aside.pop(key)
                 asked += self.deliver(one.identity, aside.result(), aside.at)
         return asked
 
@@ -269,11 +270,12 @@ class Execution:
             fire_at = later(self.now, wait.within)
         return self._ask(RequestedStep(identity, wait.arguments, fire_at=fire_at, wait=wait))
 
-    def reply(self, name: str, signal: int, reply: str) -> None:
-        """The code replies to the request with that number. ``reply``: JSON text."""
+    def reply(self, request: Any, signal: int, reply: str) -> None:
+        """The code replies to the request with that number. ``request``: as declared. ``reply``: JSON text."""
+        name = request.name
         self._occurrences[f"reply {name}"] += 1
         identity = (StepKind.TIMER, name_reply(name), f"#{self._occurrences[f'reply {name}']}")
-        future = self._ask(RequestedStep(identity, reply, replies_to=signal))
+        future = self._ask(RequestedStep(identity, reply, replies_to=signal, definition=request))
         future.cancel()  # nobody waits for it
         self._waiting.pop(identity, None)
 
@@ -358,9 +360,11 @@ def is_same_request(asked: RequestedStep, recorded: str) -> bool:
     Other processes may have written a set in another order, and other releases a field that is no longer written. A wait is the
     same whatever it asks: a release may word a question in another way while tasks wait for the answer.
     """
-    if asked.call is None:
-        return asked.wait is not None or asked.arguments == recorded
-    return asked.arguments == recorded or asked.definition.signature.mean_same(recorded, asked.arguments)
+    if asked.wait is not None or asked.arguments == recorded:
+        return True
+    if asked.replies_to is not None:
+        return bool(asked.definition.mean_same(recorded, asked.arguments))
+    return asked.call is not None and asked.definition.signature.mean_same(recorded, asked.arguments)
 
 
 def may_be_left(step: StepRow, branched_at: Instant | None) -> bool:
@@ -481,17 +485,10 @@ def replay(
 def _describe_unrecorded(execution: Execution, steps: Sequence[StepRow]) -> str:
     """Describe what the code does in place of a recorded step: the steps that it asks for and the record does not have."""
     known = {identify_step(step) for step in steps}
-    fresh = [_format_identity(identity) for identity in execution.asked if identity not in known]
+    fresh = [format_identity(identity) for identity in execution.asked if identity not in known]
     if fresh:
         return f"; it asks for {', '.join(fresh[:ASKED_SHOWN_MAX])} instead, which the record does not have"
     return "" if execution.end is None else "; it ends without it"
-
-
-def _format_identity(identity: Identity) -> str:
-    kind, name, key = identity
-    if kind is StepKind.TIMER:
-        return "a sleep"
-    return name if key == "#1" else f"{name}[{key}]"
 
 
 def build_disagreement(why: str, step: str = "") -> TaskFailure:

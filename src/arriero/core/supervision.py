@@ -9,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from ..model import MICROSECONDS, Instant, Loaded, StepKind, StepRow, StepState, later
-from ..model.failures import StepFailure, TaskFailure
+from ..model.failures import StepFailure, TaskFailure, read_step_failure
 from ..model.moves import BeginUndo, GaveUp, Hold, Outcome, RetryAsked
 from ..model.policies import StepPolicy, TaskPolicy
 
@@ -124,9 +124,18 @@ _read_step_policy = msgspec.json.Decoder(StepPolicy).decode
 _read_task_policy = msgspec.json.Decoder(TaskPolicy).decode
 
 
+REFUSED_ARGUMENTS = "refused_arguments"  # code of a failure: the code cannot read what was recorded for it
+READ_REMEDY = (
+    "give its new fields a default, declare an @arriero.upcast for its type, or run the release that recorded it"
+)
 NEVER_AGAIN = ("unrecordable_result",)  # codes of failures that another attempt would not mend
 GROWN_SECONDS_MAX = 86_400.0  # of later attempts that get more time than the first
 POLICIES_KEPT = 4_096  # as read from the text in a row: thousands of rows have the same few
+
+
+def is_unreadable(step: StepRow) -> bool:
+    """Returns True if a step failed because its Agent could not read the arguments: that is about the code, so nothing is undone."""
+    return step.failure is not None and read_step_failure(step.failure).code == REFUSED_ARGUMENTS
 
 
 def read_step_policy(step: StepRow) -> StepPolicy:

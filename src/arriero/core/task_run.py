@@ -26,6 +26,7 @@ from .replay import (
     may_be_left,
     replay,
 )
+from .supervision import READ_REMEDY, REFUSED_ARGUMENTS
 from .transitions import build_new_task
 
 _WITH_RESULT = (StepState.COMPLETED, StepState.FAILED)
@@ -176,9 +177,9 @@ class TaskRun:
         try:
             started = self.code.start(self.arguments)
         except InvalidInput as error:
-            reason = f"the arguments do not fit the workflow's signature: {error}"
+            reason = f"the arguments do not fit the workflow's signature: {error}; {READ_REMEDY}"
             self.broken = TaskFailure(
-                "replay", recordable_text(reason), code="refused_arguments", trace=capture_traceback(error)
+                "replay", recordable_text(reason), code=REFUSED_ARGUMENTS, trace=capture_traceback(error)
             )
             return
         except Exception as error:
@@ -197,7 +198,7 @@ class TaskRun:
                 self.earlier = Record(steps, self.task.branched_at)
             self.fresh, self.broken = replay(self.execution, steps, self._read_result, self.task.branched_at)
         except InvalidInput as error:
-            reason = f"a recorded result does not fit the code: {error}"
+            reason = recordable_text(f"a recorded result does not fit the code: {error}; {READ_REMEDY}")
             self.broken = TaskFailure("replay", reason, code="replay", trace=capture_traceback(error))
         except Exception as error:
             self._break_off(error)
@@ -243,7 +244,7 @@ class TaskRun:
         try:
             self.fresh += execution.deliver(identity, self._read_result(step, asked), at)
         except InvalidInput as error:
-            reason = f"a result does not fit the code: {error}"
+            reason = recordable_text(f"a result does not fit the code: {error}; {READ_REMEDY}")
             self.broken = TaskFailure("replay", reason, code="replay", trace=capture_traceback(error))
         except Exception as error:
             self._break_off(error)

@@ -19,6 +19,7 @@ from ..model.signals import (
     encode_refusal,
     encode_reply,
     name_wait,
+    read_reply,
     read_taken_request,
 )
 from ..payloads.codec import recordable_text
@@ -200,7 +201,7 @@ class ReceivedRequest(Generic[T, R]):
         if self._is_answered:
             raise InvalidInput(f"{self._request!r} number {self._number} is answered already: reply or refuse, once")
         self._is_answered = True
-        run.reply(self._request.name, self._number, reply)
+        run.reply(self._request, self._number, reply)
 
 
 class Request(_Awaited[T], Generic[T, R]):
@@ -232,6 +233,13 @@ class Request(_Awaited[T], Generic[T, R]):
     def read_reply(self, text: str) -> R:
         """The reply of a JSON text. Raises: InvalidInput - it does not fit the type."""
         return self._reply_type.read(text)
+
+    def mean_same(self, recorded: str, asked: str) -> bool:
+        """Returns True if two answers are the same reply, of which another release wrote the first in another way."""
+        one, other = read_reply(recorded), read_reply(asked)
+        if isinstance(one.value, msgspec.UnsetType) or isinstance(other.value, msgspec.UnsetType):
+            return False
+        return self._reply_type.mean_same(bytes(one.value).decode(), bytes(other.value).decode())
 
     def _read(self, text: str) -> ReceivedRequest[T, R]:
         try:

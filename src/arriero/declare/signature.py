@@ -15,7 +15,7 @@ import msgspec
 from ..errors import DefinitionError, InvalidArguments, InvalidInput
 from ..payloads import codec
 from ..payloads.payload_types import build_example, find_unwritable, holds_reference, may_hold_unsortable_set
-from ..payloads.plain_values import Reference, fill_in_defaults
+from ..payloads.plain_values import VERSIONS, Reference, fill_in_defaults
 from ..payloads.round_trip import Check, build_check, check_unannotated
 from ..text.format import format_count
 from .attempt import Attempt, Undo
@@ -68,6 +68,7 @@ class Signature:
         self._checks: dict[str, Check] = {}
         self._check_result: Check | None = None
         self._need_sorting = self._result_needs_sorting = False
+        self._versions: Mapping[str, codec.VersionReader] = {}
         self.takes_references = False  # an argument may be, or hold, a Callback
         # From JSON text. Raises InvalidInput when it does not fit.
         self.result: Callable[[str], Any] = self._resolve_and_read_result
@@ -99,6 +100,7 @@ class Signature:
         struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._read_arguments = codec.decoder(struct, self.what, may_refer=self._may_be_given)
         of = hints.get("return", Any)
+        self._versions = {"arguments": codec.VersionReader(struct), "result": codec.VersionReader(of)}
         self.result = codec.decoder(of, f"{self.what}: result")
         if (why := find_unwritable(of)) is not None:  # here, since a result is refused after the service was called
             raise DefinitionError(f"{self.what}: result: {why}")
@@ -197,6 +199,10 @@ class Signature:
         what = f"arguments of {self.what}"
         text = codec.encode(values, what, may_hold_unsortable_set=self._need_sorting)
         try:
+            if VERSIONS and self._versions["arguments"].lift(text)[1]:  # plain objects of an older version
+                values = self.arguments(text, are_all=False)
+                fill_in_defaults(values)
+                text = codec.encode(values, what, may_hold_unsortable_set=self._need_sorting)
             read = self._read_arguments(text)
         except InvalidInput as error:
             for name, value in values.items():
@@ -270,6 +276,10 @@ class Signature:
         text = codec.encode(value, what, may_hold_unsortable_set=self._result_needs_sorting)
         try:
             back = self.result(text)
+            if VERSIONS and self._versions["result"].lift(text)[1]:  # plain objects of an older version
+                fill_in_defaults(back)
+                value = back
+                text = codec.encode(value, what, may_hold_unsortable_set=self._result_needs_sorting)
         except InvalidInput as error:
             raise InvalidInput(
                 f"{error}; return what the function is annotated with, or correct its annotation"
@@ -299,8 +309,21 @@ class ValueType(Generic[T]):
     def encode(self, value: T) -> str:
         """The value as JSON text, proved to fit the type. Raises InvalidInput."""
         text = codec.encode(value, self._what, may_hold_unsortable_set=self._needs_sorting)
-        codec.refuse_difference(self._what, self._check, value, self._decode(text))
+        back = self._decode(text)
+        if VERSIONS and codec.VersionReader(self.of).lift(text)[1]:  # plain objects of an older version
+            fill_in_defaults(back)
+            return codec.encode(back, self._what, may_hold_unsortable_set=self._needs_sorting)
+        codec.refuse_difference(self._what, self._check, value, back)
         return text
+
+    def mean_same(self, recorded: str, given: str) -> bool:
+        """Returns True if two texts are the same value, of which another release wrote the first in another way."""
+        try:
+            value = self._decode(recorded)
+            fill_in_defaults(value)
+            return self.encode(value) == given
+        except InvalidInput:
+            return False
 
     def read(self, text: str) -> T:
         """The value of a JSON text. Raises InvalidInput - it does not fit the type."""

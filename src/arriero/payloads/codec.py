@@ -10,7 +10,7 @@ import re
 import types
 import typing
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -18,7 +18,16 @@ import msgspec
 
 from ..errors import DefinitionError, InvalidInput, StepError, parse_retry_after
 from .payload_types import find_unreadable
-from .plain_values import SCALARS, Reference, add_article, encode_hook, holds_unsortable_set, sort_sets
+from .plain_values import (
+    SCALARS,
+    VERSION_KEY,
+    VERSIONS,
+    Reference,
+    add_article,
+    encode_hook,
+    holds_unsortable_set,
+    sort_sets,
+)
 from .pydantic_models import is_model, load_model
 from .round_trip import Check, check_untyped
 
@@ -60,7 +69,10 @@ def encode(value: Any, what: str, *, may_hold_unsortable_set: bool = True) -> st
         except TypeError:  # it sorts only mappings whose keys are texts, and sets whose members can be compared
             data = _encode_in_order(value, what)
         else:
-            if may_hold_unsortable_set and (b"[[" in data or b"[{" in data) and holds_unsortable_set(value):
+            is_plain = not (VERSIONS and _load_upcasts().holds_versioned(value))
+            if may_hold_unsortable_set and is_plain and (b"[[" in data or b"[{" in data):
+                is_plain = not holds_unsortable_set(value)
+            if not is_plain:
                 data = _encode_in_order(value, what)
         if data.count(b"[") + data.count(b"{") > PAYLOAD_DEPTH_MAX:  # else it cannot be so deep
             refuse_deep(data, what)
@@ -86,6 +98,12 @@ def encode(value: Any, what: str, *, may_hold_unsortable_set: bool = True) -> st
     if len(data) > PAYLOAD_BYTES_WARN:
         _check_size(len(data), what)
     return text
+
+
+def _load_upcasts() -> Any:
+    from . import upcasts  # only where a type has versions, or a record
+
+    return upcasts
 
 
 def _reraise_interrupt(error: BaseException) -> None:
@@ -228,16 +246,47 @@ def decoder(of: Any, what: str, *, may_refer: bool = False) -> Callable[[str], A
             " or a pydantic model"
         )
 
+    reader = VersionReader(of)
+
     def read(text: str) -> Any:
+        called: Sequence[str] = ()
         try:
+            if VERSIONS or _VERSION in text:
+                text, called = reader.lift(text)
             return decode(text)
+        except InvalidInput as error:  # of an upcast
+            raise InvalidInput(f"{what}: {error}") from error
         except (msgspec.MsgspecError, ValueError, TypeError, NotImplementedError) as error:
-            raise InvalidInput(f"{what}: {_read_text(error)}") from error
+            after = f"; it was read after {' and '.join(called)}" if called else ""
+            raise InvalidInput(f"{what}: {_read_text(error)}{after}") from error
         except BaseException as error:  # raised by a type's own __post_init__ or validator
             _reraise_interrupt(error)
             raise InvalidInput(f"{what}: {error_text(error)}") from error
 
     return read
+
+
+_VERSION = f'"{VERSION_KEY}"'
+
+
+class VersionReader:
+    """Brings JSON text of a declared type to the versions that the code has today. Types declare them later than their readers."""
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+        self._known: tuple[int, Any] = (-1, None)  # the number of types with versions, and the way to them
+
+    def lift(self, text: str) -> tuple[str, Sequence[str]]:
+        """Return the text that msgspec reads, and the upcasts that were called. Raises InvalidInput."""
+        upcasts, count = _load_upcasts(), len(VERSIONS)
+        known, reading = self._known
+        if known != count:
+            reading = upcasts.build_reading(self._of)
+            self._known = count, reading
+        if not reading.holds_version and _VERSION not in text:
+            return text, ()
+        lifted: tuple[str, Sequence[str]] = upcasts.lift_text(reading, text, encode)
+        return lifted
 
 
 def check_id(value: object, what: str) -> str:

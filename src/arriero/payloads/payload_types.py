@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 from msgspec import inspect
 
-from .plain_values import EXACT_SCALARS, Reference, list_fields
+from .plain_values import EXACT_SCALARS, VERSION_KEY, VERSIONS, Reference, list_fields
 from .pydantic_models import find_unwritable_field, is_model
 
 EXAMPLE_DEPTH_MAX = 6
@@ -116,6 +116,11 @@ def _find_reference(annotation: Any) -> type | None:
 
 def _is_reference(info: inspect.CustomType) -> bool:
     return issubclass(get_class(info), Reference)
+
+
+def walk_type(info: inspect.Type) -> Iterator[inspect.Type]:
+    """List the types in a type, not those of the fields of pydantic models. One that holds itself comes once."""
+    return _walk(info, set())
 
 
 def _walk(info: Any, seen: set[int]) -> Iterator[inspect.Type]:
@@ -277,6 +282,8 @@ def _build_example(info: Any, depth: int) -> Any:
     if isinstance(info, inspect.StructType | inspect.DataclassType | inspect.TypedDictType | inspect.NamedTupleType):
         fields = {one.encode_name: _build_example(one.type, depth + 1) for one in info.fields if one.required}
         tag = {info.tag_field: info.tag} if isinstance(info, inspect.StructType) and info.tag_field else {}
+        if (version := VERSIONS.get(getattr(info, "cls", None))) is not None:  # type: ignore[arg-type]  # None is in no dict
+            tag = {VERSION_KEY: version, **tag}
         return list(fields.values()) if isinstance(info, inspect.NamedTupleType) else tag | fields
     if kind in _COLLECTIONS:
         return [_build_example(info.item_type, depth + 1)]

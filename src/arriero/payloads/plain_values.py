@@ -21,6 +21,12 @@ from .pydantic_models import dump_model, is_model, may_hold_set, pair_fields
 EXACT_SCALARS = frozenset((str, int, float, bool, type(None), bytes, date, timedelta, UUID))  # equal ones are the same
 SCALARS = EXACT_SCALARS | {datetime, time, Decimal}
 _NUMBERS = frozenset((int, float))
+VERSIONS: dict[
+    type, int
+] = {}  # of each class that has upcasts, its version today: ``payloads/upcasts.py`` declares them
+VERSION_KEY = (
+    "@arriero.version"  # beside the fields of an object of such a class; without it the object is of version 1
+)
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -37,6 +43,12 @@ class Reference:
         raise NotImplementedError
 
 
+def get_versioned_class(of: Any) -> Any:
+    """Return the class that upcasts are declared for: of a generic type, the class without its parameters."""
+    metadata = getattr(of, "__pydantic_generic_metadata__", None)
+    return (metadata and metadata["origin"]) or getattr(of, "__origin__", of)
+
+
 def add_article(name: str) -> str:
     """``an object``, ``a text``."""
     return f"{'an' if name[:1].lower() in tuple('aeiou') else 'a'} {name}"
@@ -49,7 +61,7 @@ def encode_hook(value: Any) -> Any:
     """
     if is_model(type(value)):
         dumped = dump_model(value)
-        if not may_hold_set(type(value)):
+        if not VERSIONS and not may_hold_set(type(value)):
             return dumped.plain
         return sort_sets(value, dumped.plain, by_alias=dumped.by_alias)
     return value.write_plain() if isinstance(value, Reference) else to_plain_scalar(value)
@@ -173,7 +185,7 @@ def _is_partially_ordered(member: Any) -> bool:
 
 
 def sort_sets(value: Any, plain: Any, *, by_alias: bool | None = None) -> Any:
-    """Return the JSON form of a value with what came from its sets in a fixed order.
+    """Return the JSON form of a value with what came from its sets in a fixed order, and with the versions of its types.
 
     Args:
         plain: made of ``value`` in its order, with texts as the keys of mappings.
@@ -189,6 +201,8 @@ def sort_sets(value: Any, plain: Any, *, by_alias: bool | None = None) -> Any:
         for key, part in pairs:
             if key in plain and type(plain[key]) in (list, tuple, dict):
                 plain[key] = sort_sets(part, plain[key], by_alias=by_alias)
+        if VERSIONS and (version := VERSIONS.get(get_versioned_class(type(value)))) is not None:
+            plain[VERSION_KEY] = version
     elif by_alias is not None and is_model(type(value)):  # a model that is written as one of its values
         for _key, part in _pair_keys(value, by_alias):
             return sort_sets(part, plain, by_alias=by_alias)

@@ -96,7 +96,23 @@ def dump_model(value: Any) -> DumpedModel:
 
 def load_model(of: Any, plain: Any) -> Any:
     """Read a model as JSON: a strict one takes a text for a time only there. Raises ValueError - it does not fit."""
-    return of.model_validate_json(msgspec.json.encode(plain))
+    try:
+        return of.model_validate_json(msgspec.json.encode(plain))
+    except ValueError as error:
+        if (why := _explain_unfit(of, error)) is None:
+            raise
+        raise ValueError(why) from error
+
+
+def _explain_unfit(of: Any, error: ValueError) -> str | None:
+    """Name the first field that does not fit, without its value, which may be a secret. None: pydantic does not say."""
+    try:
+        found = error.errors(include_url=False, include_input=False)  # type: ignore[attr-defined]
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found[0]["loc"])
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        return f"{of.__name__}{path}: {found[0]['msg']}{more}"
+    except Exception:  # a ValueError of a validator's own, or an error of another kind
+        return None
 
 
 def pair_fields(value: Any, *, by_alias: bool) -> list[tuple[str, Any]] | None:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from .payload_types import SEQUENCES, WITH_FIELDS, Equality, build_equality, is_exact, unwrap
-from .plain_values import EXACT_SCALARS, SCALARS, Reference, add_article, list_fields, to_plain_scalar
+from .plain_values import EXACT_SCALARS, SCALARS, VERSION_KEY, Reference, add_article, list_fields, to_plain_scalar
 from .pydantic_models import dump_model, is_model, list_model_fields, load_model
 
 # Given the value, what was read back, and the name of the value: what differs and the remedy; None if nothing does.
@@ -188,9 +188,9 @@ def _compare_fields(info: inspect.Type | None, sent: Any, back: Any, name: str) 
     elif isinstance(sent, dict) and info is not None:  # its JSON form, as operators write it
         by_key = {field.encode_name: field.name for field in getattr(info, "fields", ())}
         tag = getattr(info, "tag_field", None)
-        if unknown := [key for key in sent if key not in by_key and key != tag]:
+        if unknown := [key for key in sent if key not in by_key and key not in (tag, VERSION_KEY)]:
             return f"{name} has the key {unknown[0]!r}, which {_get_name(kind)} does not have: leave it out"
-        parts = [(by_key[key], part, getattr(back, by_key[key])) for key, part in sent.items() if key != tag]
+        parts = [(by_key[key], part, getattr(back, by_key[key])) for key, part in sent.items() if key in by_key]
     elif isinstance(back, tuple) and isinstance(sent, list | tuple) and len(sent) == len(back):
         parts = list(zip(list_fields(kind), sent, back, strict=True))
     else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.supervision import decode_step_policy, on_attempt_failed, retry_delay
+from ..core.supervision import READ_REMEDY, REFUSED_ARGUMENTS, decode_step_policy, on_attempt_failed, retry_delay
 from ..declare.attempt import Attempt, StepTry, current_try
 from ..declare.callbacks import CallbackAccess, read_arguments
 from ..declare.compensation import Compensation
@@ -210,8 +210,8 @@ class AttemptRun:
         except Transient as error:
             return self._decide_failure(build_failure(error), in_doubt=False)
         except InvalidInput as error:  # recorded by other code than ours: nothing was sent, and no retry will fix it
-            text = recordable_text(str(error))
-            refused = StepFailure("permanent", text, "refused_arguments", trace=capture_traceback(error))
+            text = recordable_text(f"{error}; {READ_REMEDY}")
+            refused = StepFailure("permanent", text, REFUSED_ARGUMENTS, trace=capture_traceback(error))
             return self._decide_failure(refused, in_doubt=False)
         if call is None:
             return None

@@ -57,3 +57,15 @@ class Code:
     def output(self, text: str) -> Any:
         """The output as the declared type."""
         return self.definition.signature.result(text)
+
+    def mean_same(self, recorded: str, asked: str) -> bool:
+        """Returns True if two texts are the same arguments, of which another release wrote the first in another way."""
+        signature = self.definition.signature
+        if isinstance(self.definition, Workflow):
+            return signature.mean_same(recorded, asked)
+        try:
+            one, other = read_one_step(recorded), read_one_step(asked)
+        except msgspec.MsgspecError:
+            return False
+        texts = (bytes(one.arguments).decode(), bytes(other.arguments).decode())
+        return one.options == other.options and signature.mean_same(*texts)
