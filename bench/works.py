@@ -237,6 +237,14 @@ WORKS = (
         tasks=1_000,
         runs=1,  # it takes turns itself
     ),
+    Work(
+        "replay",
+        "today's code over the records of stored tasks with three results each, from the store and from an export",
+        {"store": "s", "export": "s"},
+        min,
+        tasks=10_000,
+        runs=1,
+    ),
     Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min, stores=("sqlite",)),
     Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, 100_000, ("sqlite",)),
 )
@@ -336,6 +344,8 @@ GOALS = (
     Goal("takeover", "kill p100", "", _on_both(3), at_least=False),
     Goal("takeover", "stop p100", "", _on_both(1), at_least=False),
     Goal("children", "ratio", "", _on_both(1.3), at_least=False),
+    Goal("replay", "store", "", _on_both(60), at_least=False),
+    Goal("replay", "export", "", _on_both(60), at_least=False),
     Goal("signals", "ratio", "", _on_both(1.5), at_least=False),
     Goal("schedules", "submitted in", "", _on_both(10), at_least=False),
     Goal("http", "ratio", "", _on_both(0.6)),

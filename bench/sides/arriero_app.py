@@ -38,6 +38,14 @@ async def three(payload: str) -> str:
 
 
 @workflow
+async def three_and_sleep(index: int, payload: str) -> None:
+    for _ in range(3):
+        await echo(payload)
+    asleep[index] = 1
+    await arriero.sleep(timedelta(days=30))
+
+
+@workflow
 async def one_echo(payload: str) -> str:
     return await echo(payload)
 
@@ -146,6 +154,7 @@ app = App(
     workflows=[
         three,
         three_calls,
+        three_and_sleep,
         marked,
         slumber,
         nap,

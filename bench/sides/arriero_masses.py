@@ -105,6 +105,12 @@ async def put_to_sleep(indexes: range) -> list[str]:
         submitted = await asyncio.gather(*(app.submit(slumber(index)) for index in batch))
         looked_at += [task.id for task in submitted[::LOOK_AT_EVERY]]
     submitted = []  # nobody holds a handle to a task that sleeps for weeks
+    await wait_until_asleep(indexes)
+    return looked_at
+
+
+async def wait_until_asleep(indexes: range) -> None:
+    """Wait until the tasks with these indexes sleep."""
     give_up_at = time.monotonic() + ASLEEP_WITHIN_SECONDS
     while not all(memoryview(asleep)[indexes.start : indexes.stop]):
         if time.monotonic() > give_up_at:
@@ -112,7 +118,6 @@ async def put_to_sleep(indexes: range) -> list[str]:
         await asyncio.sleep(LOOK_SECONDS)
     await asyncio.sleep(SETTLE_SECONDS)
     gc.collect()
-    return looked_at
 
 
 def resident_bytes() -> int:

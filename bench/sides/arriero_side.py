@@ -13,6 +13,7 @@ from arriero_limits import limits
 from arriero_masses import sleeping, w7, w8
 from arriero_processes import w1x2, w4, w9
 from arriero_pull import pull
+from arriero_replay import replay
 from arriero_schedules import schedules
 from arriero_signals import signals
 from arriero_takeover import takeover
@@ -121,6 +122,7 @@ WORKS = {
     "w10": w10,
     "signals": signals,
     "children": children,
+    "replay": replay,
     "cold": cold,
     "flood": flood,
     "sleeping": sleeping,
