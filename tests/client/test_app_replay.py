@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed_row
 
 import arriero
 from arriero import (
@@ -21,6 +22,7 @@ from arriero import (
     Workflow,
     workflow,
 )
+from arriero.audit.export import TrailerSum, encode_record, encode_trailer
 from arriero.client.replaying import Replayer, ReplayReport, list_records
 from arriero.core.replay_judgement import STATES
 from arriero.testing import running
@@ -274,3 +276,35 @@ def test_the_sync_front_replays_without_opening_the_app(tmp_path: Path) -> None:
     with pytest.raises(arriero.StoreError, match="there is no such file"):
         App("agency", workflows=[nap], store=f"sqlite:///{tmp_path}/absent.db").sync.replay()
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_row_that_cannot_be_read_is_counted_and_the_others_are_replayed(world: World) -> None:
+    for name in ("a", "b"):
+        await world.app.submit(nap(), task_id=name)
+    await world.clock.advance(1)
+    ((first, second),) = [page async for page in list_records(world.app.session.store, "open")]
+    damaged = changed_row(first, task=changed_row(first.task, policy="{"))
+    summed = TrailerSum()
+    lines = [encode_record(damaged), encode_record(second)]
+    for line in lines:
+        summed.add_record(line)
+    lines.append(encode_trailer(summed.trailer("store", "open")))
+    report = await Replayer(app.session, "open", None).replay_lines(lines)
+    assert (report.replayed, report.held) == (1, ())
+    assert report.skipped == {"with a row that cannot be read": 1}
+
+
+async def test_code_that_spins_is_reported_and_the_next_task_is_replayed(world: World) -> None:
+    for name in ("a", "b"):
+        await world.app.submit(waits(60.0 if name == "a" else 61.0), task_id=name)
+    await world.clock.advance(1)
+
+    @workflow(name="waits")
+    async def spins(seconds: float) -> None:
+        while seconds < 61:
+            await asyncio.sleep(0)
+        await approved.wait(within=seconds)
+
+    report = await replay(world, spins)
+    assert [(one.id, one.code) for one in report.held] == [("a", "replay")]
+    assert report.replayed == 2

@@ -125,3 +125,20 @@ def test_open_means_the_states_in_which_a_process_takes_a_task_up() -> None:
         TaskState.COMPENSATING,
     }
     assert all(is_meant(TaskState(state), state) and is_meant(TaskState(state), "all") for state in STATES[2:])
+
+
+def test_what_fails_while_a_task_is_judged_is_the_reason_of_this_task() -> None:
+    class Failing(Code):
+        def encode_output(self, value: Any) -> str:
+            raise RuntimeError("nothing is encoded")
+
+    @workflow(name="fulfil")
+    async def ends(number: int) -> int:
+        return await count(number)
+
+    code = known()
+    failing = KnownCode(code.app, {**code.codes, "fulfil": Failing("fulfil", ends)}, code.definitions, code.agents)
+    judged = judge_task(stored(counted()), failing, NOW)
+    assert judged.failure is not None
+    assert (judged.failure.kind, judged.failure.code) == ("bug", "driving_failed")
+    assert "nothing is encoded" in judged.failure.reason

@@ -334,7 +334,7 @@ def test_whoever_submits_with_objects_of_his_own_does_not_run_them_with_the_owne
 # --- read
 READING = (
     ("task", "list"), ("task", "show", "paid"), ("task", "explain", "paid"), ("history",), ("history", "paid"),
-    ("export",), ("doctor",), ("convoy", "list"), ("convoy", "show", "anna"), ("ledger", "list"),
+    ("export",), ("export", "--payloads", "all"), ("doctor",), ("convoy", "list"), ("convoy", "show", "anna"), ("ledger", "list"),
     ("replies", "desk", "--peek"), ("migrate", "--check"), ("config",),
 )  # fmt: skip
 
@@ -351,6 +351,11 @@ def test_read_changes_nothing(place: Place, table: str) -> None:
     place.ask("read", f"SELECT * FROM arriero.{table}")
     place.refuses("read", f"DELETE FROM arriero.{table}")
     place.refuses("read", f"INSERT INTO arriero.{table} OVERRIDING SYSTEM VALUE SELECT * FROM arriero.{table}")
+
+
+async def test_read_replays_the_code_of_a_release_over_all_tasks(place: Place) -> None:
+    report = await shop(place.url("read")).replay(state="all")
+    assert (report.replayed, report.held, report.skipped) == (1, (), {"compensated": 1})
 
 
 def test_who_may_only_read_sees_nothing_that_signs(place: Place) -> None:

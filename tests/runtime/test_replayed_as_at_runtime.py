@@ -60,6 +60,15 @@ async def beside(pence: int) -> None:
     await asyncio.gather(ship(receipt), early)
 
 
+async def patched(pence: int) -> None:
+    receipt = await charge(pence)
+    if arriero.patched("gift"):
+        await ship("a gift")
+    await approved.wait()
+    await arriero.sleep(3_600)
+    await ship(receipt)
+
+
 async def ends_early(pence: int) -> None:
     await charge(pence)
     await approved.wait()
@@ -151,13 +160,27 @@ async def unrecordable(pence: int) -> Any:
     return object()
 
 
+class Odd:
+    """A value that nothing can look at."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("no class is told")
+
+
+async def bug_of_a_value(pence: int) -> Any:
+    await charge(pence)
+    await approved.wait()
+    return Odd()
+
+
 async def asks_another_agent(pence: int) -> None:
     await charge(pence)
     await approved.wait()
     await unknown()
 
 
-SURVIVES = [recorded, reworded, beside, ends_early, refuses_after_it]
+SURVIVES = [recorded, reworded, beside, patched, ends_early, refuses_after_it]
 HOLDS: dict[Code, str] = {
     step_before: "await ship('before')",
     other_arguments: "receipt = await charge(pence + 1)",
@@ -174,6 +197,7 @@ HOLDS: dict[Code, str] = {
     stuck: "await asyncio.Event().wait()",
     forgotten: "async def forgotten(pence: int) -> None:",
     unrecordable: "async def unrecordable(pence: int) -> Any:",
+    bug_of_a_value: "raise RuntimeError('no class is told')",
     asks_another_agent: "await unknown()",
 }
 

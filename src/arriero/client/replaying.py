@@ -110,6 +110,9 @@ class Replayer:
         self._replayed = 0
         self._held: list[HeldOnReplay] = []
         self._skipped: Counter[str] = Counter()
+        self._shared: dict[
+            tuple[str, Frame | None], tuple[str, Frame | None]
+        ] = {}  # by thousands of tasks of one cause
 
     async def replay_store(self, store: "StateStore") -> ReplayReport:
         """Replay the tasks of a store. Raises StoreError."""
@@ -155,8 +158,9 @@ class Replayer:
         code = self._codes.get(task.workflow)
         if at is None and code is not None:
             at = find_raising_frame(capture_definition(code.definition.signature.function))
+        reason, at = self._shared.setdefault((failure.reason, at), (failure.reason, at))
         return HeldOnReplay(
-            task.task_id, task.workflow, task.state, judged.step, failure.reason, failure.kind, failure.code, at
+            task.task_id, task.workflow, task.state, judged.step, reason, failure.kind, failure.code, at
         )
 
     def _report(self) -> ReplayReport:

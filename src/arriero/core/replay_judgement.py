@@ -20,7 +20,7 @@ from ..model.moves import Hold
 from .apps import may_run
 from .code_end import Raised
 from .drive import build_unknown_code_failure, decide_ending, give_signals
-from .task_run import RunnableCode, TaskRun
+from .task_run import RunnableCode, TaskRun, build_driving_failure
 from .verb_preview import carry_out_verb
 
 ALL = "all"  # in place of a state: tasks in any state
@@ -101,6 +101,9 @@ def _judge_code(begun: Loaded, known: KnownCode, now: Instant) -> Judgement:
         stood_at = () if run.execution is None else run.execution.stood_at
         name = failure.step or (run.last_read if failure.kind == "replay" else "")
         return Judgement(failure, _find_label(begun.life, name, failure.reason), stood_at or failure.trace)
+    except Exception as error:  # a process holds the task with its cause, too, and other tasks continue
+        failure = build_driving_failure(error)
+        return Judgement(failure, trace=failure.trace)
     finally:
         run.close()
 
