@@ -102,6 +102,7 @@ examples: $(VENV)/.test
 	$(BIN)/python examples/approval/run.py
 	$(BIN)/python examples/travel/run.py
 	$(BIN)/python examples/payouts/run.py --lines 1000
+	$(BIN)/python examples/upgrade/run.py
 	$(BIN)/python examples/django_shop/run.py
 	$(BIN)/python examples/agents/run.py --orders 200
 

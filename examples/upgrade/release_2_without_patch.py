@@ -1,0 +1,17 @@
+"""A second release that must not be deployed: the goods are reserved before the approval, also for orders that wait for it."""
+
+from arriero import App, workflow
+from examples.upgrade.services import approved, bank, charge, reserve, ship, stock
+
+
+@workflow
+async def fulfil(number: int) -> str:
+    """Fulfil an order."""
+    receipt = await charge(number)
+    await reserve(number)
+    await approved.wait()
+    await ship(number)
+    return receipt
+
+
+app = App("upgrade", agents=[bank, stock], workflows=[fulfil])
