@@ -11,6 +11,7 @@ import types
 import typing
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -100,6 +101,7 @@ def encode(value: Any, what: str, *, may_hold_unsortable_set: bool = True) -> st
     return text
 
 
+@cache
 def _load_upcasts() -> Any:
     from . import upcasts  # only where a type has versions, or a record
 

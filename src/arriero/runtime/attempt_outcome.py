@@ -1,8 +1,10 @@
 """Outcomes of attempts: what a step's function returned or raised, as the store records it; and the first argument of an undo."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from ..core.supervision import READ_REMEDY, REFUSED_ARGUMENTS
 from ..declare.attempt import Undo
 from ..declare.steps import Step
 from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
@@ -81,6 +83,16 @@ def build_failure(error: BaseException) -> StepFailure:
     fields = step_error_fields(error)
     trace = capture_traceback(error)
     return StepFailure(cause, fields.message, fields.code, fields.details, trace, fields.public)
+
+
+def build_refusal(step: StepRow, definition: Step[Any, Any] | None, error: InvalidInput) -> StepFailure:
+    """Build the failure of an attempt whose arguments cannot be read: the code is at fault, unless they name an unknown callback."""
+    trace = capture_traceback(error)
+    if definition is not None and definition.signature.takes_references and step.kind is StepKind.STEP:
+        with contextlib.suppress(InvalidInput):
+            definition.signature.arguments(step.arguments)  # without access to callbacks
+            return StepFailure("permanent", recordable_text(str(error)), "unknown_callback", trace=trace)
+    return StepFailure("permanent", recordable_text(f"{error}; {READ_REMEDY}"), REFUSED_ARGUMENTS, trace=trace)
 
 
 def build_undo(step: StepRow, definition: Step[Any, Any], given: tuple[str, str, int, str, AttemptTime]) -> Undo[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.supervision import READ_REMEDY, REFUSED_ARGUMENTS, decode_step_policy, on_attempt_failed, retry_delay
+from ..core.supervision import decode_step_policy, on_attempt_failed, retry_delay
 from ..declare.attempt import Attempt, StepTry, current_try
 from ..declare.callbacks import CallbackAccess, read_arguments
 from ..declare.compensation import Compensation
@@ -21,11 +21,10 @@ from ..model import StepKind, StepRow
 from ..model.answers import Dispatch
 from ..model.failures import StepFailure
 from ..model.moves import GaveUp, Outcome, Reported
-from ..payloads.codec import recordable_text, step_error_fields
-from ..system.traceback_capture import capture_traceback
+from ..payloads.codec import step_error_fields
 from . import crash_points
 from .agent_requests import RemoteAttempt
-from .attempt_outcome import ThreadAnswer, build_failure, build_undo, encode_success
+from .attempt_outcome import ThreadAnswer, build_failure, build_refusal, build_undo, encode_success
 from .attempt_time import AttemptRegistry, AttemptTime
 from .call_monitor import EndedCall
 from .callbacks import build_accesses
@@ -210,9 +209,7 @@ class AttemptRun:
         except Transient as error:
             return self._decide_failure(build_failure(error), in_doubt=False)
         except InvalidInput as error:  # recorded by other code than ours: nothing was sent, and no retry will fix it
-            text = recordable_text(f"{error}; {READ_REMEDY}")
-            refused = StepFailure("permanent", text, REFUSED_ARGUMENTS, trace=capture_traceback(error))
-            return self._decide_failure(refused, in_doubt=False)
+            return self._decide_failure(build_refusal(self._step, self._definition, error), in_doubt=False)
         if call is None:
             return None
         retry = decode_step_policy(self._step.policy).retry
