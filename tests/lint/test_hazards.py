@@ -283,6 +283,96 @@ def test_the_function_of_a_step_is_workflow_code_where_the_workflow_calls_it(loa
     assert names(lint(load(in_workflow("await charge.function(1)")))) == ["random.randint"]
 
 
+def test_methods_that_statements_call_are_entered_and_those_that_a_subclass_replaces_are_not(load: Load) -> None:
+    module = load(
+        """
+        import msgspec
+        class Note(msgspec.Struct):
+            at: datetime = msgspec.field(default_factory=datetime.now)
+        class Clock:
+            def __init__(self): self.source = time.perf_counter
+            def __enter__(self): return time.time()
+            def __exit__(self, *raised): ...
+            def __iter__(self): yield random.random()
+            def __call__(self): return time.time_ns()
+        class Base:
+            @classmethod
+            def make(cls): return cls.stamp()
+            @classmethod
+            def stamp(cls): return time.monotonic()
+        class Child(Base):
+            @classmethod
+            def stamp(cls): return 3
+        CLOCK = Clock()
+        @workflow
+        async def one() -> None:
+            Note()
+            Note(datetime.min); Note(at=datetime.min)
+            with Clock() as opened: print(opened)
+            for number in CLOCK: print(number)
+            CLOCK()
+            CLOCK.source()
+            Child.make()
+            class Inner:
+                def method(self): return os.urandom(1)
+        """
+    )
+    report = lint(module)
+    assert {(one.calls, one.through) for one in report.findings} == {
+        ("Note.at by datetime.datetime.now", ()),
+        ("time.time", ("Clock.__enter__",)),
+        ("random.random", ("Clock.__iter__",)),
+        ("time.time_ns", ("Clock.__call__",)),
+        ("time.perf_counter", ()),
+        ("time.perf_counter", ("Clock.__init__",)),
+        ("os.urandom", ()),
+    }
+    assert report.unread == ()
+
+
+def test_the_type_of_a_parameter_or_a_result_says_which_method_is_called(load: Load) -> None:
+    module = load(
+        """
+        from dataclasses import dataclass
+        @dataclass
+        class Rate:
+            value: int = 0
+            def current(self): return time.time() * self.value
+        @dataclass
+        class Order:
+            rate: Rate
+            other: "Rate | None" = None
+        def find_rate() -> "Rate": return Rate()
+        @workflow
+        async def one(order: Order) -> None: order.rate.current()
+        @workflow
+        async def two() -> None: find_rate().current()
+        """
+    )
+    assert [(one.calls, one.workflows) for one in lint(module).findings] == [("time.time", ("one", "two"))]
+
+
+def test_a_decorator_of_an_installed_package_is_looked_through_to_the_function(load: Load) -> None:
+    module = load(
+        """
+        import contextlib, functools
+        @contextlib.asynccontextmanager
+        async def opened():
+            yield time.time()
+        @workflow
+        async def one() -> None:
+            async with opened(): pass
+        """
+    )
+    assert names(lint(module)) == ["time.time"]
+
+
+def test_code_that_is_nested_too_deeply_is_named(load: Load) -> None:
+    branches = "".join(f"    elif pence == {number}:\n        pass\n" for number in range(700))
+    text = f"@workflow\nasync def one(pence: int) -> None:\n    if pence < 0:\n        pass\n{branches}"
+    assert [one.reason for one in lint(load(text)).unread] == ["its code is nested too deeply"]
+
+
 def test_names_of_a_star_import_are_known(load: Load) -> None:
     module = load(
         "from NAME_all import *\n@workflow\nasync def one() -> None:\n    t()\n", all="from time import time as t\n"

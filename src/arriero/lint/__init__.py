@@ -1,5 +1,6 @@
 """Looks through the code of workflows, and of the user's own functions that it calls, for what a replay cannot repeat."""
 
+import gc
 import types
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -10,7 +11,7 @@ import msgspec
 from ..system.source_files import is_foreign
 from .rules import Registry
 from .sources import SourceFile, Sources, SourceUnreadable, show_path
-from .values import Reachable, Value, list_reachable, live
+from .values import Reachable, list_reachable, live
 from .walk import Hit, Walk
 
 FUNCTIONS_MAX = 100_000  # looked through for one App; each is looked through once
@@ -63,7 +64,13 @@ def find_hazards(workflows: Iterable[tuple[str, Callable[..., Any]]]) -> LintRep
     Args:
         workflows: the plain function of each, with its name.
     """
-    return _Lint(list(workflows)).report()
+    collects = gc.isenabled()
+    gc.disable()  # trees are many small objects that all live until the end: the collector takes half of the time
+    try:
+        return _Lint(list(workflows)).report()
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _Seen(NamedTuple):
@@ -115,12 +122,12 @@ class _Lint:
         begin = [one for one in found if not is_foreign(one.function.__code__.co_filename)] or found
         if not begin:
             self._note_unread(workflow, "it is not written in Python")
-        roots = set(map(_identify, begin))
+        roots = {one.identify() for one in begin}
         reached: set[tuple[int, int]] = set()
         waiting: deque[tuple[Reachable, tuple[str, ...]]] = deque((one, ()) for one in begin)
         while waiting:
             one, through = waiting.popleft()
-            key = _identify(one)
+            key = one.identify()
             if key in reached:
                 continue
             reached.add(key)
@@ -143,7 +150,7 @@ class _Lint:
 
     def _look_through(self, one: Reachable, *, is_root: bool) -> _Seen | str | None:
         """Look through a function once. Returns: None for one that is not the user's; a text: why it cannot be read."""
-        key = _identify(one)
+        key = one.identify()
         if key not in self._seen:
             self._kept.append(one)
             self._seen[key] = None
@@ -160,7 +167,12 @@ class _Lint:
         except SourceUnreadable as error:
             is_generated = code.co_filename.startswith("<") and code.co_name.startswith("__")  # as of dataclasses
             return None if is_generated and not is_root else str(error)
-        walk = Walk(one, file, node, self._registry)
+        try:
+            walk = Walk(one, file, node, self._registry)
+        except RecursionError:
+            return "its code is nested too deeply"
+        except Exception as error:  # of an object of the user's that refuses to be looked at
+            return f"it cannot be followed: {type(error).__name__}: {error}"
         lines = range(code.co_firstlineno, (node.end_lineno or node.lineno) + 1)
         return _Seen(code.co_qualname.replace(".<locals>", ""), code.co_filename, file, walk, lines)
 
@@ -193,11 +205,6 @@ def _build_hazard(
     instead = f"{rule.instead}; a comment that accepts it needs a reason: {ALLOW}" if has_comment else rule.instead
     calls = hit.found.name.removeprefix("builtins.")
     return Hazard(show_path(seen.path), hit.line, hit.column, workflows, through, calls, rule.fact, instead)
-
-
-def _identify(one: Reachable) -> tuple[int, int]:
-    first: Value | None = one.first
-    return id(one.function), 0 if first is None else id(first.about)
 
 
 def _find_package(function: Callable[..., Any]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from .sources import FUNCTION_NODES, FunctionNode
+from .sources import FUNCTION_NODES, FunctionNode, list_children
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -30,6 +30,22 @@ class Binding(NamedTuple):
 
 
 _OTHER = Binding(Bound.OTHER)
+
+
+_BINDING = (
+    *(
+        ast.Import,
+        ast.ImportFrom,
+        ast.Assign,
+        ast.AnnAssign,
+        ast.AugAssign,
+        ast.NamedExpr,
+        ast.withitem,
+        ast.ExceptHandler,
+    ),
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.AsyncFor, ast.comprehension),
+    *(ast.MatchAs, ast.MatchStar, ast.MatchMapping),
+)
 
 
 class NameScope:
@@ -71,7 +87,8 @@ class NameScope:
             if isinstance(node, ast.Global | ast.Nonlocal):
                 self._elsewhere.update(node.names)
         for node in nodes:
-            self._bind_node(node)
+            if isinstance(node, _BINDING):
+                self._bind_node(node)
 
     def _bind_node(self, node: ast.AST) -> None:
         if isinstance(node, ast.Import):
@@ -129,4 +146,4 @@ def _walk_own(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
         if isinstance(node, COMPREHENSIONS):
             yield from (inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr))
         elif not isinstance(node, (*FUNCTION_NODES, ast.ClassDef)):
-            waiting += ast.iter_child_nodes(node)
+            waiting += list_children(node)

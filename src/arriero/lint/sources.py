@@ -18,6 +18,21 @@ FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _match_allowance = re.compile(r"#\s*arriero:\s*allow\b[\s:,.-]*(.*)").search
 
 
+_LEAVES = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.Constant)
+
+
+def list_children(node: ast.AST) -> list[ast.AST]:
+    """List the nodes right below a node, but for those that hold no name: several times faster than ``ast``'s own."""
+    found: list[ast.AST] = []
+    for field in node._fields:
+        value = getattr(node, field, None)
+        if isinstance(value, list):
+            found += [one for one in value if isinstance(one, ast.AST) and not isinstance(one, _LEAVES)]
+        elif isinstance(value, ast.AST) and not isinstance(value, _LEAVES):
+            found.append(value)
+    return found
+
+
 class SourceUnreadable(ArrieroError):
     """The source of a function cannot be read; the text says why, after the function's name."""
 
@@ -80,7 +95,10 @@ def _parse(lines: list[str]) -> SourceFile | None:
     except (SyntaxError, ValueError, RecursionError):
         return None
     functions: dict[int, list[FunctionNode]] = {}
-    for node in ast.walk(tree):
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        waiting += list_children(node)
         if isinstance(node, FUNCTION_NODES):
             decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
             first = min([node.lineno, *(one.lineno for one in decorators)])

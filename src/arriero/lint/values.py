@@ -48,6 +48,10 @@ class Reachable(NamedTuple):
     function: Any  # of types.FunctionType, which as a member would be taken for a method
     first: Value | None = None
 
+    def identify(self) -> tuple[int, int]:
+        """Returns what tells it from others while its objects live."""
+        return id(self.function), 0 if self.first is None else id(self.first.about)
+
 
 def live(value: Any) -> Value:
     """The value of a live object. Of one that pretends to be another's instance only its class is asked, as it may run code."""
@@ -71,8 +75,11 @@ def find_attribute(value: Value, name: str) -> Values:
         return (live(about.__wrapped__),) if name == "function" else ()  # type: ignore[attr-defined]  # set by _show_as
     if isinstance(about, type):
         return _find_in_class(about, name, value)
-    kept = inspect.getattr_static(about, "__dict__", None)
-    if isinstance(kept, dict) and name in kept:
+    try:
+        kept = object.__getattribute__(about, "__dict__")  # past its own __getattribute__
+    except AttributeError:  # it has __slots__
+        kept = {}
+    if name in kept:
         return (live(kept[name]),)
     return _find_in_class(type(about), name, Value(Kind.INSTANCE, type(about)))
 

@@ -5,12 +5,12 @@ import builtins
 import functools
 import importlib.util
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from .rules import ORDER, Found, Registry, find_by_name
 from .scopes import COMPREHENSIONS, Binding, Bound, Comprehension, NameScope
-from .sources import FUNCTION_NODES, FunctionNode, SourceFile
+from .sources import FUNCTION_NODES, FunctionNode, SourceFile, list_children
 from .values import (
     Kind,
     Reachable,
@@ -46,7 +46,7 @@ class Walk:
 
     def __init__(self, of: Reachable, file: SourceFile, node: FunctionNode, registry: Registry) -> None:
         self.hits: dict[tuple[int, int, str], Hit] = {}
-        self.calls: list[Reachable] = []
+        self._calls: dict[tuple[int, int], Reachable] = {}
         self.failures: list[str] = []
         self._of = of
         self._file = file
@@ -54,6 +54,7 @@ class Walk:
         self._names = _read_closure(of.function)
         self._first = next(iter((*node.args.posonlyargs, *node.args.args)), None)
         self._open: set[int] = set()  # expressions that are being resolved
+        self._known: dict[int, Values] = {}  # what expressions were resolved to
         self._depth = 0
         self._enter_function(node, None)
 
@@ -84,7 +85,7 @@ class Walk:
             self._visit_all(node.orelse, scope)
         else:
             self._look_at(node, scope)
-            self._visit_all(ast.iter_child_nodes(node), scope)
+            self._visit_all(list_children(node), scope)
 
     def _visit_all(self, nodes: Any, scope: NameScope) -> None:
         for node in nodes:
@@ -109,7 +110,7 @@ class Walk:
                 found = self._find_rule(value)
                 if found is not None and not _is_class(value) and not found.rule.depends_on_arguments:
                     self._hit(node, found)
-                self.calls += list_reachable(value, is_called=False)
+                self._note_calls(list_reachable(value, is_called=False))
         elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
             self._follow_methods(node.iter, _ITERATED, scope)
             if isinstance(node, ast.For) and _awaits(node.body):
@@ -131,7 +132,7 @@ class Walk:
             if found is not None and is_named and found.rule.forbids(node):
                 self._hit(node.func, found)
             elif found is None:
-                self.calls += list_reachable(value, is_called=True)
+                self._note_calls(list_reachable(value, is_called=True))
                 self._look_at_defaults(node, value)
 
     def _look_at_defaults(self, node: ast.Call, value: Value) -> None:
@@ -147,7 +148,7 @@ class Walk:
             found = self._find_rule(live(factory))
             if found is not None and found.rule.deciding is None:
                 self._hit(node.func, Found(f"{value.about.__name__}.{name} by {found.name}", found.rule))
-            self.calls += list_reachable(live(factory), is_called=True)
+            self._note_calls(list_reachable(live(factory), is_called=True))
 
     def _look_at_order(self, iterated: ast.expr, scope: NameScope) -> None:
         is_shown = isinstance(iterated, ast.Set) and len(iterated.elts) > 1
@@ -164,7 +165,7 @@ class Walk:
         for value in self.resolve(node, scope):
             about = value.about if value.kind is Kind.INSTANCE else type(value.about)
             if value.kind in (Kind.INSTANCE, Kind.LIVE):
-                self.calls += list_methods(about, *names)
+                self._note_calls(list_methods(about, *names))
 
     def _find_rule(self, value: Value) -> Found | None:
         if value.kind is Kind.LIVE:
@@ -172,6 +173,15 @@ class Walk:
         if value.kind is Kind.METHOD:
             return self._registry.find_by_method(value.owner[0], value.name)
         return find_by_name(value.about) if value.kind is Kind.NAME else None
+
+    def _note_calls(self, found: Iterable[Reachable]) -> None:
+        for one in found:
+            self._calls.setdefault(one.identify(), one)
+
+    @property
+    def calls(self) -> Iterable[Reachable]:
+        """The functions that it may call, each once."""
+        return self._calls.values()
 
     def _hit(self, node: ast.expr, found: Found) -> None:
         hit = Hit(node.lineno, self._file.find_column(node), found)
@@ -182,10 +192,16 @@ class Walk:
         """Find the values that an expression may have; none: they are not known."""
         if node is None or id(node) in self._open or self._depth > NESTING_MAX:
             return ()
+        if id(node) in self._known:
+            return self._known[id(node)]
+        is_whole = not self._open  # else a cycle of names may have cut it short
         self._open.add(id(node))
         self._depth += 1
         try:
-            return tuple(self._list_values(node, scope))
+            found = tuple(self._list_values(node, scope))
+            if is_whole:
+                self._known[id(node)] = found
+            return found
         finally:
             self._depth -= 1
             self._open.discard(id(node))
