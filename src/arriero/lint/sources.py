@@ -24,8 +24,7 @@ _LEAVES = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, a
 def list_children(node: ast.AST) -> list[ast.AST]:
     """List the nodes right below a node, but for those that hold no name: several times faster than ``ast``'s own."""
     found: list[ast.AST] = []
-    for field in node._fields:
-        value = getattr(node, field, None)
+    for value in vars(node).values():
         if isinstance(value, list):
             found += [one for one in value if isinstance(one, ast.AST) and not isinstance(one, _LEAVES)]
         elif isinstance(value, ast.AST) and not isinstance(value, _LEAVES):

@@ -49,7 +49,7 @@ class Reachable(NamedTuple):
     first: Value | None = None
 
     def identify(self) -> tuple[int, int]:
-        """Returns what tells it from others while its objects live."""
+        """Returns a key that no other has while its objects live."""
         return id(self.function), 0 if self.first is None else id(self.first.about)
 
 
