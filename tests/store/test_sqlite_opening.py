@@ -17,7 +17,7 @@ from arriero.errors import IllegalTransition, InvalidInput, SchemaOutdated, Stor
 from arriero.model import Instant
 from arriero.model.answers import Submitted
 from arriero.model.moves import Process
-from arriero.store import open_store
+from arriero.store import existing_store, open_store
 from arriero.store.memory import MemoryStore
 from arriero.store.migrate import list_columns_of_schema, migrate_sqlite, migrations
 from arriero.store.sqlite import connection
@@ -94,6 +94,29 @@ async def test_a_file_of_a_newer_release_is_refused_and_left_alone(tmp_path: Pat
     text = await _refused(tmp_path / "store.db", SchemaOutdated)
     assert "its schema is number 99" in text
     assert "install the newer release that wrote it" in text
+
+
+async def test_a_file_that_is_only_read_is_never_written_and_never_migrated(
+    tmp_path: Path, open_sqlite: OpenSqlite
+) -> None:
+    store = await open_sqlite()
+    await store.submit([submission()])
+    await store.close()
+    path = tmp_path / "store.db"
+    reading = existing_store(f"sqlite:///{path}", reads_only=True)
+    await reading.open()
+    assert [task.task_id for task in await reading.list_tasks()] == [submission().task_id]
+    with pytest.raises(StoreError, match="it cannot be written"):
+        await reading.submit([submission()])
+    await reading.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM arriero_migration WHERE number = (SELECT max(number) FROM arriero_migration)")
+    connection.close()
+    before = path.read_bytes()
+    outdated = existing_store(f"sqlite:///{path}", reads_only=True)
+    with pytest.raises(SchemaOutdated, match="copy it, and let a command migrate the copy"):
+        await outdated.open()
+    assert path.read_bytes() == before
 
 
 async def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path, open_sqlite: OpenSqlite) -> None:

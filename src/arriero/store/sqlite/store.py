@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...errors import ArrieroError, InvalidInput, StoreError, UnreadableRow
+from ...errors import ArrieroError, InvalidInput, SchemaOutdated, StoreError, UnreadableRow
 from ...model import HistoryRow, Instant, TaskRow
 from ...model.answers import Answer, Refusal, SignalKept, SignalPlaced, Submitted
 from ...model.commands import AnyCommand, SendSignal, Submit
@@ -38,6 +38,7 @@ from ..migrate import (
     migrations,
     read_applied_number,
     refuse_missing_columns,
+    refuse_newer,
 )
 from ..process_locks import ProcessLocks, boot_id, folder_of_file
 from ..quarantine import Quarantine
@@ -137,11 +138,13 @@ def _build_parameters(which: TaskFilter, after: int, before: int | None, limit: 
 
 
 def _refuse_other_schema(connection: sqlite3.Connection) -> None:
-    """Refuse to read a file that would have to be migrated first. Raises StoreError."""
-    if not is_current(read_applied_number(connection), migrations(__package__)):
-        raise StoreError(
-            "its tables are of an older release, and it was to be read only: the next process of this release that works on it"
-            " migrates it; until then read a copy of the file that `arriero doctor --store` of the copy has migrated"
+    """Refuse to read a file that would have to be migrated first. Raises SchemaOutdated."""
+    number, known = read_applied_number(connection), migrations(__package__)
+    refuse_newer(number, known)
+    if not is_current(number, known):
+        raise SchemaOutdated(
+            f"its schema is number {number}, this release of arriero works with {known[-1].number}, and a file that is only read is not"
+            " migrated: copy it, and let a command migrate the copy, like `arriero task list --store sqlite:///COPY`"
         )
 
 
