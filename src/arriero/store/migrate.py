@@ -116,6 +116,16 @@ def is_current(number: int, known: Sequence[Migration]) -> bool:
     return 0 <= number - known[-1].number <= TOLERATED
 
 
+def refuse_unmigrated(number: int, known: Sequence[Migration]) -> None:
+    """Refuse to read a file of SQLite that would have to be migrated first. Raises SchemaOutdated."""
+    refuse_newer(number, known)
+    if not is_current(number, known):
+        raise SchemaOutdated(
+            f"its schema is number {number}, this release of arriero works with {known[-1].number}, and a file that is only read"
+            " is not migrated: copy it, and let a command migrate the copy, like `arriero task list --store sqlite:///COPY`"
+        )
+
+
 UNRELEASED_BUILD = (
     "a build from before the release made it, and it cannot be migrated: export the history with that build, and begin a new"
     " store in another place"

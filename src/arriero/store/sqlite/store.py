@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...errors import ArrieroError, InvalidInput, SchemaOutdated, StoreError, UnreadableRow
+from ...errors import ArrieroError, InvalidInput, StoreError, UnreadableRow
 from ...model import HistoryRow, Instant, TaskRow
 from ...model.answers import Answer, Refusal, SignalKept, SignalPlaced, Submitted
 from ...model.commands import AnyCommand, SendSignal, Submit
@@ -38,7 +38,7 @@ from ..migrate import (
     migrations,
     read_applied_number,
     refuse_missing_columns,
-    refuse_newer,
+    refuse_unmigrated,
 )
 from ..process_locks import ProcessLocks, boot_id, folder_of_file
 from ..quarantine import Quarantine
@@ -137,17 +137,6 @@ def _build_parameters(which: TaskFilter, after: int, before: int | None, limit: 
     }
 
 
-def _refuse_other_schema(connection: sqlite3.Connection) -> None:
-    """Refuse to read a file that would have to be migrated first. Raises SchemaOutdated."""
-    number, known = read_applied_number(connection), migrations(__package__)
-    refuse_newer(number, known)
-    if not is_current(number, known):
-        raise SchemaOutdated(
-            f"its schema is number {number}, this release of arriero works with {known[-1].number}, and a file that is only read is not"
-            " migrated: copy it, and let a command migrate the copy, like `arriero task list --store sqlite:///COPY`"
-        )
-
-
 class SqliteStore(SqliteReading):
     """A store in the file at ``path``.
 
@@ -220,7 +209,7 @@ class SqliteStore(SqliteReading):
             self._set_clock(tables)
 
         if self._reads_only:
-            _refuse_other_schema(connection)
+            refuse_unmigrated(read_applied_number(connection), migrations(__package__))
         if not self._is_ready(connection) and not self._reads_only:
             self._transact(connection, prepare)
         if missing := list_columns_of_schema(__package__).difference(connection.execute(COLUMNS)):
