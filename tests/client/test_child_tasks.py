@@ -235,6 +235,24 @@ async def test_a_child_under_the_id_of_another_task_fails_and_changes_nothing(
     assert log == ["book own"]
 
 
+async def test_a_parent_that_begins_again_gives_its_child_an_id_beside_that_of_the_undone_one(
+    world: World, app: App
+) -> None:
+    task = await app.submit(takes_an_id("mine"), task_id="parent")
+    await task.result()
+    for _ in range(2):
+        await task.compensate(by="ana", reason="another hotel")
+        with pytest.raises(TaskCompensated):
+            await task.result()
+        await task.resubmit(by="ana", reason="this hotel after all")
+        assert await task.result() == "booked hotel"
+    assert [(child.id, child.state) for child in await task.children()] == [
+        ("mine", "compensated"),
+        ("mine/3", "compensated"),
+        ("mine/5", "processed"),
+    ]
+
+
 async def test_a_grandchild_is_undone_with_its_grandparent(world: World, app: App) -> None:
     task = await app.submit(family(1), task_id="f")
     await task.result()

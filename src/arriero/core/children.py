@@ -90,11 +90,14 @@ def _decide_undo(child: TaskRow | None) -> ChildOrder | Succeeded | GaveUp | Non
 def describe_child(task: TaskRow, step: StepRow) -> str:
     """The id of the child of a step; of one that was given none it is like ``trip-7/book_hotel.3``.
 
-    A step's ordinal is never used twice in a task.
+    A step's ordinal is never used twice in a task. After a life that was undone, the child of that life has the id that the code
+    gives: the next one is ``ID/3``.
     """
     options = read_step_policy(step).child
     named = None if options is None else options.task_id
-    return named or f"{task.task_id}/{step.name}.{step.ordinal}"
+    if named is None:
+        return f"{task.task_id}/{step.name}.{step.ordinal}"
+    return f"{named}/{step.ordinal}" if 0 < task.past_count < step.ordinal else named
 
 
 def _fail(code: str, message: str) -> GaveUp:
