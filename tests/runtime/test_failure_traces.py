@@ -220,7 +220,12 @@ async def test_attempts_that_succeed_are_never_looked_at(monkeypatch: pytest.Mon
     def look(*_: object) -> None:
         raise AssertionError("nothing has failed")
 
-    for module in ("arriero.runtime.attempt_run", "arriero.core.replay", "arriero.core.task_run"):
+    for module in (
+        "arriero.runtime.attempt_outcome",
+        "arriero.core.replay",
+        "arriero.core.task_run",
+        "arriero.core.code_end",
+    ):
         monkeypatch.setattr(f"{module}.capture_traceback", look)
     async with testing.running(App("shop", agents=[shop], workflows=WORKFLOWS)) as world:
         assert await within((await world.app.submit(fulfil("salt"))).result()) == 1
