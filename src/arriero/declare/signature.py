@@ -301,6 +301,7 @@ class ValueType(Generic[T]):
         self.of = of
         self._what = what
         self._decode: Callable[[str], T] = codec.decoder(of, what)
+        self._versions = codec.VersionReader(of)
         if (why := find_unwritable(of)) is not None:
             raise DefinitionError(f"{what}: {why}")
         self._check = build_check(of)
@@ -310,7 +311,7 @@ class ValueType(Generic[T]):
         """The value as JSON text, proved to fit the type. Raises InvalidInput."""
         text = codec.encode(value, self._what, may_hold_unsortable_set=self._needs_sorting)
         back = self._decode(text)
-        if VERSIONS and codec.VersionReader(self.of).lift(text)[1]:  # plain objects of an older version
+        if VERSIONS and self._versions.lift(text)[1]:  # plain objects of an older version
             fill_in_defaults(back)
             return codec.encode(back, self._what, may_hold_unsortable_set=self._needs_sorting)
         codec.refuse_difference(self._what, self._check, value, back)
