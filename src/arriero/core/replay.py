@@ -282,9 +282,7 @@ class Execution:
     def look_ahead(self, record: Sequence[StepRow], branched_at: Instant | None) -> None:
         """Set what a replay is about to bring, before it begins; nothing, once it is over."""
         self._patches |= {step.name.partition(":")[2]: True for step in record if is_patch(step)}
-        self._ahead = [
-            step for step in record if not (is_patch(step) or may_be_left(step, branched_at) or _is_withdrawn(step))
-        ]
+        self._ahead = [step for step in record if not is_patch(step) and must_be_asked_for(step, branched_at)]
 
     def patched(self, name: str) -> bool:
         """Returns whether the task runs with a patch of its code. The first call decides for the whole life of the task.
@@ -336,10 +334,6 @@ class Execution:
         return uuid.UUID(int=self.random().getrandbits(128), version=4)
 
 
-def _is_withdrawn(step: StepRow) -> bool:
-    return step.state is StepState.WITHDRAWN
-
-
 def _name_call(call: StepCall[Any] | WorkflowCall[Any]) -> str:
     return call.step.name if isinstance(call, StepCall) else call.workflow.name
 
@@ -370,6 +364,11 @@ def is_same_request(asked: RequestedStep, recorded: str) -> bool:
 def may_be_left(step: StepRow, branched_at: Instant | None) -> bool:
     """Returns True if the code may no longer ask for a step: it was opened after a failure that is done again since."""
     return branched_at is not None and step.opened_at >= branched_at
+
+
+def must_be_asked_for(step: StepRow, branched_at: Instant | None) -> bool:
+    """Returns True if code that does not ask for a recorded step disagrees with the record."""
+    return step.state is not StepState.WITHDRAWN and not may_be_left(step, branched_at)
 
 
 class Record:
@@ -469,11 +468,7 @@ def replay(
     for one in asked:
         if (why := record.find_disagreement(one, execution.asks_for)) is not None:
             return [], build_disagreement(why, one.identity[1])
-    missing = [
-        step
-        for step in steps
-        if not execution.asks_for(step) and step.state is not StepState.WITHDRAWN and not may_be_left(step, branched_at)
-    ]
+    missing = [step for step in steps if not execution.asks_for(step) and must_be_asked_for(step, branched_at)]
     if missing:
         instead = _describe_unrecorded(execution, steps)
         return [], build_disagreement(
