@@ -1,4 +1,4 @@
-"""The third release: the old branch was deleted, and the call of `patched` with it."""
+"""The third release: the old branch was deleted, and the call of `patched` with it. Deployed after the first, it would be a bad one."""
 
 from arriero import App, workflow
 from examples.upgrade.services import approved, bank, charge, reserve, ship, stock

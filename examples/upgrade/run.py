@@ -78,8 +78,8 @@ async def run(folder: Path) -> list[str]:
     try:
         await submit(release_1.app, release_1.fulfil, FIRST)
         await approve(FIRST[LEFT:])
-        if replay("release_2_without_patch") != 1:
-            errors.append("the release without the patch was not refused")
+        if replay("release_3") != 1:
+            errors.append("the change without a patch was not refused")
         if replay("release_2") != 0:
             errors.append("the second release was refused")
         worker.kill()
