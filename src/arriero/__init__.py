@@ -8,10 +8,11 @@ from .client.convoy import Convoy, ConvoyOutcome, ConvoyView
 from .client.external_transaction import connect, transaction
 from .client.ledger import Entry, Ledger
 from .client.replies import Status
+from .client.row_shapes import FailureView
 from .client.signals import SignalReceipt
 from .client.task import Task
 from .client.task_verbs import Acted
-from .client.task_view import FailureView, StepView, TaskView
+from .client.task_view import StepView, TaskView
 from .client.tasks import Tasks
 from .declare.attempt import Attempt, Undo
 from .declare.compensation import CompensationDecorator

@@ -56,6 +56,7 @@ from .fold import UNREADABLE, StepFold, TaskFold, Violation
 from .fold_agents import BreakerFold, LimitsFold, RedispatchFold
 from .fold_children import ChildrenFold
 from .fold_convoys import fold_turn_event
+from .fold_forks import ForksFold
 from .fold_people import judge_app
 from .fold_signals import fold_signal_event
 from .fold_steps import fold_step_event
@@ -141,6 +142,7 @@ CHECKED: dict[str, str] = {
     "I83": "a child is submitted once, for a step of its parent that runs, which records the end that the child's own history has by then",
     "I84": "when a task is compensated, each child that it waits for is compensated, too, and none begins after that",
     "I85": "a task runs with a patch of its code in all of a life or in none: it is marked once, with the first step behind it",
+    "I86": "what a fork has as a copy is what the task that it names had done by then, and a fork never undoes it",
 }
 
 
@@ -303,6 +305,7 @@ class History:
         self._erasures = Erasures()
         self._redispatch = RedispatchFold()
         self._children = ChildrenFold(self.tasks)
+        self._forks = ForksFold(self.tasks)
 
     def add(self, row: HistoryRow) -> None:
         """Fold one row and check its link."""
@@ -332,6 +335,7 @@ class History:
         fold_commit(task, row.at, events, self.store.terms)
         judge_app(task, events, self.store.apps)
         self._children.fold_commit(task, events)
+        self._forks.fold_commit(task, events)
         self.store.workflows.judge_claims(task, events)
         self._redispatch.fold_commit(events)
         self.store.limits.fold_commit(task, row.at, events, self.store.apps)
@@ -358,6 +362,7 @@ class History:
             for link in self._erasures.list_untold()
         ]
         self._children.end(purged=self.store.purged)
+        self._forks.end(purged=self.store.purged)
         for task in self.tasks.values():
             fold_people.judge_end(task, complete=complete)
             found += task.violations

@@ -67,6 +67,10 @@ class StepFold:
         self.failure_code = ""
         self.not_before: int | None = None  # of its next attempt, after a failure
         self.is_answered = False  # an operator gave its result
+        self.result: str | None = None  # hash of what it ended with
+        self.copied_from: tuple[int, int] | None = (
+            None  # of a copy: number of the task and ordinal of the step that has done it
+        )
 
     def declare(self, event: StepOpened | StepReopened) -> None:
         """Take the step's declaration by today's code; a resubmission may bring another."""
@@ -147,6 +151,9 @@ class TaskFold:
         self.tags: dict[str, str] = {}
         self.workflow = ""
         self.parent_step: tuple[int, int] | None = None  # number of the task and ordinal of the step that it is
+        self.origin: tuple[int, int] | None = (
+            None  # of a fork: number of the other task, and the step from which on it does it again
+        )
         self.output: str | None = None  # hash of what it ended with
         self.failure_code = ""  # of the failure that it ended with
         self.claims = 0  # in all incarnations

@@ -253,6 +253,7 @@ def reopen(task: TaskFold, event: StepReopened) -> None:
             task.convict("I18", f"step {step.ordinal} was opened again under another key")
         judge_reopening(task, step, event)
         step.declare(event)
+        step.copied_from = None  # of a fork: from here on it is its own step
     step.not_before = None
     if task.undo_began:
         task.convict("I31", f"step {step.ordinal} was opened again after the undo began")
@@ -294,6 +295,7 @@ def answer(task: TaskFold, event: StepAnswered) -> None:
     step.in_doubt = False
     step.is_answered = step.is_answered or event.happened
     if event.happened:
+        step.result, step.copied_from = None if event.result is UNSET else event.result, None
         _complete(task, step, event.fence)
 
 

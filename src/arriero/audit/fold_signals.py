@@ -87,6 +87,9 @@ def _set_aside(task: TaskFold, event: SignalSetAside) -> None:
 
 def _answer(task: TaskFold, event: SignalAnswered) -> None:
     signal, step = task.signals.get(event.signal), task.steps[event.step]
+    if event.signal < 0 and task.origin is not None:  # which another task has received, and replies to
+        step.state = StepState.COMPLETED
+        return
     if signal is None or signal.taken_by is None or not signal.is_request:
         task.convict("I79", f"step {event.step} answered {event.signal}, which it had not received as a request")
     elif signal.reply not in (None, event.reply):

@@ -145,7 +145,7 @@ def fold_step_event(task: TaskFold, event: EventOfStep) -> None:
     """Fold one event of a step, a compensation or a timer."""
     match event:
         case StepOpened():
-            _open(task, event)
+            open_step(task, event)
         case StepDispatched() | CompensationDispatched():
             _dispatch(task, event)
         case AttemptTried():
@@ -189,7 +189,8 @@ def fold_step_event(task: TaskFold, event: EventOfStep) -> None:
             assert_never(event)
 
 
-def _open(task: TaskFold, event: StepOpened) -> None:
+def open_step(task: TaskFold, event: StepOpened) -> None:
+    """Fold a step, compensation or timer that is opened."""
     step = StepFold(event)
     if step.ordinal != len(task.steps) + 1:
         task.convict("I22", f"step {step.ordinal} was opened after {len(task.steps)}")
@@ -283,7 +284,7 @@ def _record(task: TaskFold, event: StepRecorded | CompensationRecorded) -> None:
         step.fence = max(step.fence, event.fence)
         if step.kind == "compensation":
             _judge_undo_order(task, step)
-    step.state, step.in_doubt = StepState.COMPLETED, False
+    step.state, step.in_doubt, step.result = StepState.COMPLETED, False, event.result
 
 
 def _fail(task: TaskFold, event: StepFailedEvent | CompensationFailedEvent) -> None:

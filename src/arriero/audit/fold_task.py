@@ -7,8 +7,10 @@ import msgspec
 from ..events.task import (
     ChildNoticed,
     EventOfTask,
+    StepCopied,
     TaskClaimed,
     TaskExpired,
+    TaskForked,
     TaskLost,
     TaskReleased,
     TaskSubmitted,
@@ -18,6 +20,7 @@ from ..events.task import (
 )
 from ..model import StepState, TaskState, Turn
 from .fold import STEP_IS_OPEN, TaskFold, read_failure_code
+from .fold_forks import copy_step
 
 _FORWARD = ("step", "child")  # what the code asks for and an undo may have to undo
 
@@ -64,6 +67,10 @@ def fold_task_event(task: TaskFold, event: EventOfTask) -> None:
             begin_undo(task)
         case UndoPlanned():
             plan_undo(task, event)
+        case TaskForked():
+            task.origin = event.task, event.step
+        case StepCopied():
+            copy_step(task, event)
         case ChildNoticed():
             task.note_news()
         case _:

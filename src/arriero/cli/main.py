@@ -22,6 +22,7 @@ from .convoy import convoy
 from .demo import demo
 from .doctor import doctor
 from .explain import explain_task
+from .fork import fork_task
 from .history import check, export, history
 from .lead import lead
 from .lease import lease
@@ -173,6 +174,7 @@ GROUPS = {  # of the help, in the order in which a user meets them
 for command in itertools.chain.from_iterable(GROUPS.values()):
     commands.add_command(command)
 task.add_command(explain_task)
+task.add_command(fork_task)
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ from ..store.task_filter import TaskFilter
 from ..text.escaping import shell_argument
 from ..text.format import format_count, format_duration, format_labelled_location
 from .callbacks import complete_callback
+from .fork import describe_copy, format_origin
 from .history import print_record
 from .near_misses import NearMissGroup
 from .operation_commands import format_options, gather_options
@@ -259,6 +260,7 @@ def _print_task(one: TaskAnswer, loaded: Loaded, children: str, *, with_policy: 
         {
             "tags": format_tags(one.tags),
             "parent": format_parent(one),
+            "forked from": format_origin(one),
             "children": children,
             "convoy": _format_convoy(loaded),
             "waits for": one.waiting_for,
@@ -452,7 +454,7 @@ def _format_calls_max(step: ShownStep) -> str:
 
 
 def _describe_step(step: ShownStep) -> str:
-    says: list[str] = []
+    says = describe_copy(step)
     if step.child is not None:
         says.append(f"task {step.child}{f', {step.child_state}' if step.child_state else ''}")
     if step.failure is not None:

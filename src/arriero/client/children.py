@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from ..core.children import describe_child
+from ..core.forks import find_source
 from ..core.parents import ParentStep
 from ..explain.children import Relatives, count_states, is_detached
 from ..model import TASK_OPEN, Loaded, StepKind, StepRow, TaskRow, TaskState
@@ -45,12 +46,16 @@ class ChildView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def load_children(steps: Iterable[StepRow], store: StateStore) -> dict[int, TaskRow]:
-    """Load the tasks that some steps are, as far as they can be read, by the numbers of the steps."""
-    numbers = [step.step_no for step in steps if step.kind is StepKind.CHILD]
+    """Load the tasks that some steps are, as far as they can be read, by the numbers of the steps.
+
+    The child of a step that a fork has as a copy is the one of the task that has done the step.
+    """
+    asked = {find_source(step) or step.step_no: step.step_no for step in steps if step.kind is StepKind.CHILD}
+    numbers = list(asked)
     found: dict[int, TaskRow] = {}
     for start in range(0, len(numbers), READ_TOGETHER):
         page = await store.list_children(numbers[start : start + READ_TOGETHER])
-        found |= {number: legible(task) for number, task in page.items()}
+        found |= {asked[number]: legible(task) for number, task in page.items()}
     return found
 
 
@@ -58,7 +63,18 @@ async def load_family(loaded: Loaded, store: StateStore) -> Relatives:
     """Load the parent and the children of a task whose rows can be read."""
     number = loaded.task.parent_step
     parents: Mapping[int, ParentStep] = {} if number is None else await store.load_parents((number,))
-    return Relatives(parents.get(number or 0), await load_children(loaded.steps, store))
+    sources = {} if loaded.task.forked_from is None else await load_sources(loaded, store)
+    return Relatives(parents.get(number or 0), await load_children(loaded.steps, store), sources)
+
+
+async def load_sources(loaded: Loaded, store: StateStore) -> dict[int, ParentStep]:
+    """Load the step from which a task is forked, and the steps that its copies are of, as far as their tasks are there."""
+    numbers = [number for step in loaded.steps if (number := find_source(step)) is not None]
+    numbers.append(loaded.task.forked_from or 0)
+    found: dict[int, ParentStep] = {}
+    for start in range(0, len(numbers), READ_TOGETHER):
+        found |= await store.load_parents(numbers[start : start + READ_TOGETHER])
+    return found
 
 
 async def iterate_children(as_it_stands: Loaded, store: StateStore, after: int = 0) -> AsyncGenerator[ChildView]:

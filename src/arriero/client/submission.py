@@ -74,7 +74,7 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
         raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
     if options.convoy is not None or options.sequence is not None or options.end_of_sequence is not False:
-        _check_order(options)
+        check_order(options)
     code = find_code(session, call)
     return Submit(
         actor="client",
@@ -127,7 +127,7 @@ def accept(answer: Submitted | Refusal) -> Submitted:
     return answer
 
 
-def _check_order(options: SubmitOptions) -> None:
+def check_order(options: SubmitOptions) -> None:
     """Check the options that say where a task stands in its convoy. Raises InvalidInput."""
     sequence, end_of_sequence = options.sequence, options.end_of_sequence
     if not isinstance(end_of_sequence, bool):

@@ -112,6 +112,17 @@ def _build_submitting_method(
     return _mirror(method, forward, doc, SyncTask[R])  # type: ignore[no-any-return]
 
 
+def _build_forking_method(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Task[R]]],
+) -> Callable[Concatenate[Any, P], "SyncTask[R]"]:
+    """Build the method that forks a task."""
+
+    def forward(self: "_Mirror", /, *args: Any, **options: Any) -> SyncTask[R]:
+        return SyncTask(self._background, self._background.call(self._to.fork, *args, **options))
+
+    return _mirror(method, forward, None, SyncTask[R])  # type: ignore[no-any-return]
+
+
 def _build_sending_method(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, SignalReceipt]],
 ) -> Callable[Concatenate[Any, P], SignalReceipt]:
@@ -176,6 +187,7 @@ class SyncTask(_Mirror, Generic[R_co]):
         """Follow the task: a view now, and one after each change that is seen; see Task.changes."""
         return BackgroundReading[TaskView[R_co]](self._background, self._to.changes).each()
 
+    fork = _build_forking_method(Task.fork)
     children = _build_waiting_method(Task.children)
     cancel = _build_waiting_method(Task.cancel)
     resubmit = _build_waiting_method(Task.resubmit)

@@ -151,6 +151,35 @@ class Task(Generic[R_co]):
         text = codec.encode_untyped(value, f"the value of callback {name}")
         return await complete_named(self._session, self.id, name, text, by)
 
+    async def fork(
+        self,
+        from_step: str | int,
+        *,
+        task_id: str | None = None,
+        convoy: str | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> "Task[R_co]":
+        """Submit a new task that does this one again from a step on. It has the results before that step as copies.
+
+        The effects of what is copied stay this task's: only this one undoes them, and each once.
+
+        Args:
+            from_step: label of the step, or its number in the task. It is done again, and all that follows.
+            task_id: of the new task; the same id again answers with the same fork.
+            convoy: of the new task; None: none, whatever the convoy of this one.
+            by, reason: who asks, and why, for the history; empty: not said.
+        Raises: VerbRefused - the step is in doubt, one before it has not ended, or what would be copied is undone; InvalidInput -
+            it has no such step; UnreadableRow; UnknownTask; TaskExists; StoreError; OutcomeUnknown.
+        """
+        from .forks import ForkOptions, submit_fork  # only who forks pays for loading it
+
+        loaded = await load_task_to_act(self._session, self.id)
+        options = ForkOptions(task_id=task_id, convoy=convoy, by=by, reason=reason)
+        answer = await submit_fork(self._session, loaded, from_step, options)
+        assert answer.id is not None
+        return Task(self._session, answer.id, self._code, created=answer.created)
+
     async def children(self) -> "list[ChildView]":
         """List the tasks that its code has started, in the order of its steps. Raises: UnknownTask; StoreError."""
         from .children import iterate_children  # only who asks for children pays for loading it

@@ -119,6 +119,7 @@ class ShownStep(StepFacts, frozen=True, kw_only=True):
     ``published_at``. ``started_at``: when its last attempt began. ``took_seconds``: without ``waited_seconds``, in which the
     task waited for an operator. ``child``: id of the task that it is, or that undoes itself for it, with ``child_state``, null if it
     was not submitted yet or was purged; ``detached``: the task neither waits for it nor undoes it.
+    ``copied_from``: of a fork: id of the task that has done it and that alone undoes it, as ``copied_step``; empty: it was purged.
     """
 
     kind: str
@@ -141,6 +142,7 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     ``published``: what its code published last, at ``published_at``; null: nothing. Steps have the same.
     ``parent``: id of the task whose code has started it, and ``parent_step``, the label of the step that it is there.
+    ``forked_from``: of a fork: id of the task that it does again from ``forked_step`` on.
 
     ``took_seconds``: from submission to end, without ``waited_seconds``, in which it has waited for an operator.
     ``held_by``: the process that drives it. ``unreadable``: columns that this release cannot read; what is shown in their
@@ -188,6 +190,8 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     tags: dict[str, str] = msgspec.field(default_factory=dict)
     parent: str | None = None
     parent_step: str | None = None
+    forked_from: str | None = None
+    forked_step: str | None = None
 
 
 class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -316,7 +320,7 @@ def build_shown_task(
         snoozed_until=to_datetime(find_snooze_end(task)),
         **context.show_published(0),
         tags=read_tags(task.tags),
-        **({} if context.family is None else context.family.show_parent()),
+        **({} if context.family is None else context.family.show_parent(task)),
         **more,
     )
 

@@ -14,7 +14,7 @@ from ..errors import InvalidInput
 from ..explain.convoys import TasksAhead, describe_person_wait, describe_turn_wait, find_tasks_ahead
 from ..explain.past import TaskPast
 from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepKind, StepRow, StepState, TaskState, Turn
-from ..model.failures import CapturedTraceback, TaskFailure, choose_public_text, read_step_failure, read_task_failure
+from ..model.failures import choose_public_text, read_task_failure
 from ..model.instants import as_datetime
 from ..model.progress import PublishedRow
 from ..model.signals import is_wait
@@ -22,8 +22,8 @@ from ..model.tags import read_tags
 from ..payloads.codec import decoder
 from ..runtime.code import Code
 from ..store.readable import Fault, faults_of, format_faults, legible, legible_task
-from ..text.format import format_awaited, format_location
-from .row_shapes import build_output, to_datetime
+from ..text.format import format_awaited
+from .row_shapes import FailureView, build_output, to_datetime, view_step_failure, view_task_failure
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # checkers have it always; a default keeps a bare `TaskView` complete
@@ -44,31 +44,6 @@ StepStateName = Literal["planned", "pending", "running", "completed", "failed", 
 StepKindName = Literal["step", "compensation", "timer", "child"]
 
 _any_json = decoder(Any, "result")
-
-
-class FailureView(msgspec.Struct, frozen=True):
-    """The failure of a task or a step.
-
-    Args:
-        kind: of a step's failure: ``permanent``, ``transient``, ``unknown`` or ``expired``. Of a task's: ``step`` a step
-            failed, ``refused`` the workflow raised Permanent, ``limit`` its own time passed, ``bug``, ``replay``,
-            ``unawaited``, ``lost``, ``in_doubt``, ``undo`` a compensation failed, ``person``, ``late``, ``gap``.
-        message: in words.
-        code: as the step or the workflow gave it; empty: it gave none.
-        step: label of the step; empty: no single step.
-        details: as a step's Permanent or Transient gave them, as plain JSON values.
-        at: the line of code to fix or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
-            empty: no line of yours is known.
-        trace: all lines that the exception passed; no values of variables.
-    """
-
-    kind: str
-    message: str
-    code: str = ""
-    step: str = ""
-    details: Any = None
-    at: str = ""
-    trace: CapturedTraceback = ()
 
 
 class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +74,8 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     child: str | None = None
     child_state: str | None = None
     detached: bool = False
+    copied_from: str | None = None
+    copied_step: int | None = None
 
 
 class StepView(StepFacts, frozen=True, kw_only=True):
@@ -134,6 +111,7 @@ class StepView(StepFacts, frozen=True, kw_only=True):
         failure: why its last attempt has no result; None: nothing failed.
         child: id of the task that it is, or that undoes itself for it, if that is another task; ``child_state``: of that; None: it
             is not submitted yet, or was purged. ``detached``: it is neither waited for nor undone.
+        copied_from: of a fork: id of the task that has done it and that alone undoes it, as ``copied_step``; empty: it was purged.
     """
 
     kind: StepKindName
@@ -182,6 +160,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
         tags: as they are now, by name.
         parent: id of the task whose code has started it; None: none has, or it was purged. ``parent_step``: the label of the
             step that it is there.
+        forked_from: of a fork: id of the task that it does again from ``forked_step`` on; None: it is none, or that was purged.
     """
 
     id: str
@@ -220,6 +199,8 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
     tags: Mapping[str, str] = msgspec.field(default_factory=dict)
     parent: str | None = None
     parent_step: str | None = None
+    forked_from: str | None = None
+    forked_step: str | None = None
 
     @property
     def last_failure(self) -> FailureView | None:
@@ -299,7 +280,12 @@ async def read_holders(loaded: Loaded, store: "StateStore") -> dict[int, str]:
 
 async def read_family(loaded: Loaded, store: "StateStore") -> "Relatives | None":
     """Read the parent and the children of a task; None: it has neither."""
-    if loaded.task.parent_step is None and not any(step.kind is StepKind.CHILD for step in loaded.steps):
+    task = loaded.task
+    if (
+        task.parent_step is None
+        and task.forked_from is None
+        and not any(step.kind is StepKind.CHILD for step in loaded.steps)
+    ):
         return None
     from .children import load_family  # only who shows a task with children pays for loading it
 
@@ -410,7 +396,7 @@ class _TaskViewBuilder:
             took_seconds=elapsed.took,
             waited_seconds=elapsed.waited,
             output=output,
-            failure=None if failure is None else _view_task_failure(failure),
+            failure=None if failure is None else view_task_failure(failure),
             steps=steps,
             open_compensations=list_open_compensations(loaded.steps) if is_undone else (),
             nothing_to_undo=() if failure is None else failure.nothing_to_undo,
@@ -420,7 +406,7 @@ class _TaskViewBuilder:
             published=self._published(0),
             published_at=self._published_at(0),
             tags=read_tags(task.tags),
-            **({} if self.family is None else self.family.show_parent()),
+            **({} if self.family is None else self.family.show_parent(task)),
         )
 
     def _step(self, step: StepRow, ordinals: Mapping[int, int], undone: Mapping[int, int]) -> StepView:
@@ -439,7 +425,7 @@ class _TaskViewBuilder:
             took_seconds=elapsed.took,
             waited_seconds=elapsed.waited,
             result=self._result(step),
-            failure=None if step.failure is None else _view_step_failure(step),
+            failure=None if step.failure is None else view_step_failure(step),
             checkpoint=None if step.checkpoint is None else self._decode(step.checkpoint, _any_json, "a checkpoint"),
             published=self._published(step.ordinal),
             published_at=self._published_at(step.ordinal),
@@ -468,9 +454,15 @@ class _TaskViewBuilder:
         if step.result is None or step.kind not in FORWARD_KINDS:
             return None
         is_child = step.kind is StepKind.CHILD
-        is_id = is_child and step.compensation is None  # of a detached task
+        is_id = is_child and self._is_detached(step)  # then it is the id of the child
         code = None if is_id else self.codes.get(step.name if is_child else STEP_PREFIX + step.name)
         return self._decode(step.result, _any_json if code is None else code.output, f"the result of step {step.label}")
+
+    @staticmethod
+    def _is_detached(step: StepRow) -> bool:
+        from ..core.children import read_options  # only who has children pays for loading it
+
+        return read_options(step).is_detached
 
     def _decode(self, text: str, read: Callable[[str], Any], what: str) -> Any:
         try:
@@ -483,16 +475,3 @@ class _TaskViewBuilder:
         events = (f"column events of table history (row {number})" for number in self.times.unreadable)
         faults = (*(fault.says for fault in self.faults), *list_published_faults(self.published))
         return (*faults, *self.unfit, *events)
-
-
-def _view_task_failure(failure: TaskFailure) -> FailureView:
-    return FailureView(
-        failure.kind, failure.reason, failure.code, failure.step, None, format_location(failure.trace), failure.trace
-    )
-
-
-def _view_step_failure(step: StepRow) -> FailureView:
-    assert step.failure is not None
-    failure = read_step_failure(step.failure)
-    at = format_location(failure.trace)
-    return FailureView(failure.cause, failure.message, failure.code, step.label, failure.details, at, failure.trace)

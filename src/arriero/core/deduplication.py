@@ -70,7 +70,7 @@ CONFLICT = "conflict"  # the verdict on an id that another operation has
 _IS_ANOTHER = ", which is another operation"  # ends the text of that verdict
 SEQUENCE_USED = "sequence_used"  # the verdict on a sequence that another operation has
 
-Differing = Literal["workflow", "App", "body", "convoy", "sequence", "end mark", "parent"]
+Differing = Literal["workflow", "App", "body", "convoy", "sequence", "end mark", "parent", "origin"]
 
 
 def find_difference(
@@ -94,6 +94,8 @@ def find_difference(
 def _find_body_difference(task: TaskRow, command: Submit, submitted: Callable[[], str | None]) -> Differing | None:
     if command.parent_step is not None and task.parent_step != command.parent_step:
         return "parent"
+    if command.fork is not None and task.forked_from != command.fork.from_step:
+        return "origin"
     if task.workflow != command.workflow:
         return "workflow"
     if is_another_app(task.app, command.app):

@@ -214,9 +214,12 @@ def take_signal(writer: Writer, step: StepRow, taken: Signalled) -> Refusal | No
 
 
 def find_unknown_request(writer: Writer, opened: Iterable[NewStep]) -> int | None:
-    """Find a request that the code replies to and has not received; returns its number. None: it has received all."""
+    """Find a request that the code replies to and has not received; returns its number. None: it has received all.
+
+    The number of one that the code of a fork has from the task that it is forked from is below zero.
+    """
     for new in opened:
-        if new.replies_to is not None:
+        if new.replies_to is not None and new.replies_to > 0:
             signal = _find_signal(writer, new.replies_to)
             if signal is None or not signal.wants_reply or signal.step is None:
                 return new.replies_to
@@ -227,8 +230,13 @@ def answer_request(writer: Writer, new: NewStep) -> None:
     """Keep what the code replies to a request that it has received.
 
     Of a task that was resubmitted, the code may reply another thing than before. The first reply counts: its sender has it.
+    The reply of a fork to a request that another task has received goes nowhere: that task replies.
     """
     assert new.replies_to is not None
+    if new.replies_to < 0:
+        writer.open(new)
+        writer.events.append(SignalAnswered(writer.opened[-1].ordinal, new.replies_to, payload_hash(new.arguments)))
+        return
     signal = _find_signal(writer, new.replies_to)
     assert signal is not None
     writer.open(new)

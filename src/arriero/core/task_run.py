@@ -15,6 +15,7 @@ from ..model.signals import is_note
 from ..payloads.codec import error_text, recordable_text
 from ..system.traceback_capture import capture_traceback
 from .apps import may_run
+from .children import read_options
 from .code_end import Identity, Raised, Returned, build_step_exception
 from .replay import (
     Execution,
@@ -64,7 +65,7 @@ def has_only_new_signals(task: TaskRow, steps: Mapping[int, StepRow], record: Lo
 
 def _is_same_run(known: TaskRow, now: TaskRow) -> bool:
     """Returns True if the task was held by the same process since, going forward: its code depends on its results alone."""
-    if known.state is not TaskState.PROCESSING or known.incarnation != 1:
+    if known.state is not TaskState.PROCESSING or known.incarnation != 1 or known.branched_at is not None:
         return False
     return (known.state, known.incarnation, known.fence, known.locked_by) == (
         now.state,
@@ -194,7 +195,7 @@ class TaskRun:
         )
         try:
             steps = [step for step in self.steps.values() if step.kind is not StepKind.COMPENSATION]
-            if self.task.incarnation > 1:
+            if self.task.incarnation > 1 or self.task.branched_at is not None:  # or it is the fork of such a task
                 self.earlier = Record(steps, self.task.branched_at)
             self.fresh, self.broken = replay(self.execution, steps, self._read_result, self.task.branched_at)
         except InvalidInput as error:
@@ -219,7 +220,12 @@ class TaskRun:
             asked = self.execution.asked.get(identify_step(step))
         if asked is not None and asked.wait is not None:
             return asked.wait.timed_out() if step.result is None else asked.wait.read(step.result)
-        if step.kind is StepKind.CHILD and step.compensation is None and step.result is not None:
+        if (
+            step.kind is StepKind.CHILD
+            and step.compensation is None
+            and step.result is not None
+            and read_options(step).is_detached
+        ):
             return msgspec.json.decode(step.result)  # of a detached child: its id
         if asked is None or asked.call is None or step.result is None:
             return None
@@ -383,7 +389,7 @@ def run_new(command: Submit, codes: Mapping[str, RunnableCode], now: Instant) ->
     Returns: None as above, and for code that is not here.
     """
     code = codes.get(command.workflow)
-    if code is None:
+    if code is None or command.fork is not None:  # a fork begins with a record
         return None
     task = build_new_task(command, 0, now).task
     return _at_first_steps(Loaded(task, command.arguments, ()).as_begun(now, None), code)

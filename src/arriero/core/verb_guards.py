@@ -104,6 +104,11 @@ def explain_refusal(verb: Verb, task: TaskRow, life: Life) -> str:
 
 
 def _explain_resubmit_refusal(task: TaskRow, life: Life) -> str:
+    if task.forked_from is not None and task.state is TaskState.COMPENSATED:
+        return (
+            f"task {task.task_id!r} is a fork that was undone: from the beginning it would do again what it has as copies; fork the"
+            " other task again"
+        )
     if not task.undoing or task.state is not TaskState.HELD or may_undo_go_on(task, life):
         return ""
     names = ", ".join(step.label for step in list_stuck_steps(life))

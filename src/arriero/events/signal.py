@@ -47,13 +47,18 @@ class SignalSetAside(HistoryEvent, frozen=True, tag="signal.set_aside"):
 
 
 class SignalAnswered(HistoryEvent, frozen=True, tag="signal.answered"):
-    """The code of the task replied to the request ``signal``. ``reply``: hash of the first reply; ``step``: of the reply's row."""
+    """The code of the task replied to the request ``signal``. ``reply``: hash of the first reply; ``step``: of the reply's row.
+
+    ``signal`` below zero: a request that the task which this one is forked from has received.
+    """
 
     step: int
     signal: int
     reply: Hash
 
     def describe(self, names: HistoryNames) -> str:
+        if self.signal < 0:  # of a fork
+            return f"its code replies to request number {-self.signal} of the task that it is forked from, which has replied itself"
         return f"its code replies to request number {self.signal}"
 
 

@@ -8,6 +8,7 @@ from ..model.tags import format_change, format_tags
 from ..model.verb_rules import VERBS
 from ..text.format import UNCHANGED, find_frame_to_fix, format_frame, format_instant, is_expected
 from .base import Hash, HistoryEvent, HistoryNames, join_parts
+from .step import StepOpened
 
 _WHY_RELEASED = {
     "lost": "freed: the process that drove it was lost",
@@ -63,6 +64,51 @@ class TaskSubmitted(HistoryEvent, frozen=True, tag="task.submitted"):
         tagged = f", tagged {format_tags(self.tags)}" if self.tags else ""
         child = "" if self.parent is None else f", as step {self.parent_step} of task number {self.parent}"
         return f"submitted to workflow {self.workflow}{of_app} with priority {self.priority}{more}{tagged}{child}"
+
+
+class TaskForked(HistoryEvent, frozen=True, kw_only=True, tag="task.forked"):
+    """The task is a fork: it does another one again from a step on. The results before that step follow as copies.
+
+    Args:
+        of: id of the other task; ``task``: its number.
+        step: ordinal of the step there; ``label``: its label.
+        by, reason: who asked, and why; empty: not said.
+    """
+
+    of: str
+    task: int
+    step: int
+    label: str
+    by: str = ""
+    reason: str = ""
+
+    def describe(self, names: HistoryNames) -> str:
+        who = f", asked by {self.by}" if self.by else ""
+        why = f": {self.reason}" if self.reason else ""
+        return f"forked from step {self.step} ({self.label}) of task {self.of}{who}{why}"
+
+
+class StepCopied(StepOpened, frozen=True, kw_only=True, tag="step.copied"):
+    """A step of a fork that another task has done: only its result is copied, and its undo is the other task's.
+
+    Args:
+        from_task: number of the task that has done it, which may be a fork's origin's origin. ``from_step``: the ordinal there.
+        number: of its result in its task; 0: it has none, like the mark of a patch.
+        result: hash; of a failure that of its message.
+        failed: the step has failed there, and the code gets that failure again. ``code``: of the failure.
+    """
+
+    from_task: int
+    from_step: int
+    number: int = 0
+    result: Hash = None
+    failed: bool = False
+    code: str = ""
+
+    def describe(self, names: HistoryNames) -> str:
+        super().describe(names)  # which names it
+        how = "has failed in" if self.failed else "is copied from"
+        return f"{names.name_step(self.step)} {how} task number {self.from_task}, where it is step {self.from_step}"
 
 
 class ChildNoticed(HistoryEvent, frozen=True, tag="child.noticed"):
@@ -284,6 +330,8 @@ class AlertClosed(HistoryEvent, frozen=True, tag="alert.closed"):
 
 EventOfTask = (
     TaskSubmitted
+    | TaskForked
+    | StepCopied
     | ChildNoticed
     | TaskClaimed
     | TaskReleased

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..core.children import describe_child, find_child_step
+from ..core.forks import find_source, split_number
 from ..core.parents import ParentStep
 from ..core.supervision import read_step_policy
 from ..model import STEP_BITS, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
@@ -12,32 +13,45 @@ from ..text.escaping import shell_argument
 
 
 class Relatives(NamedTuple):
-    """The parent and the children of a task, as they are read beside it.
+    """The parent and the children of a task, as they are read beside it, and of a fork the steps that others have done.
 
-    ``children``: by the number of their step; one that was not submitted yet, was purged, or may not be seen is left out.
+    Args:
+        children: by the number of their step; one that was not submitted yet, was purged, or may not be seen is left out.
+        sources: by number, the step from which a task is forked, and those that its copies are of; with their tasks.
     """
 
     parent: ParentStep | None
     children: Mapping[int, TaskRow]
+    sources: Mapping[int, ParentStep] = {}
 
-    def show_parent(self) -> dict[str, Any]:
-        """The fields of a task that name its parent."""
-        parent = self.parent
+    def show_parent(self, task: TaskRow) -> dict[str, Any]:
+        """The fields of a task that name its parent, and the task that it is forked from."""
+        parent, origin = self.parent, self.sources.get(task.forked_from or 0)
         return {
             "parent": None if parent is None else parent.task_id,
             "parent_step": None if parent is None else parent.label,
+            "forked_from": None if origin is None else origin.task_id,
+            "forked_step": None if origin is None else origin.label,
         }
 
     def show_child(self, loaded: Loaded, step: StepRow) -> dict[str, Any]:
-        """The fields of a step that name the task which it is, or which undoes itself for it; none for another step."""
+        """The fields of a step that name the task which it is, which undoes itself for it, or which has done it; else none."""
+        copied = self._show_copy(step) if self.sources else {}
         if not step.is_of_child:
-            return {}
+            return copied
         child, asked = self.children.get(find_child_step(step)), find_asked_step(loaded, step)
         return {
             "child": describe_child(loaded.task, asked) if child is None else child.task_id,
             "child_state": None if child is None else str(child.state),
             "detached": is_detached(asked),
+            **copied,
         }
+
+    def _show_copy(self, step: StepRow) -> dict[str, Any]:
+        if (number := find_source(step)) is None:
+            return {}
+        source = self.sources.get(number)
+        return {"copied_from": "" if source is None else source.task_id, "copied_step": split_number(number)[1]}
 
 
 NO_FAMILY = Relatives(None, {})

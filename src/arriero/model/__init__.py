@@ -182,6 +182,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     submitted_tags: str | None = None  # those it came with, as its code sees them, where an operator has changed them
     parent_step: int | None = None  # number of the step of another task that it is; it stays
     depth: int = 0  # how many tasks stand above it
+    forked_from: int | None = None  # of a fork: number of the step from which on it does another task again; it stays
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -3,9 +3,11 @@
 Every command names what it was decided from (fence, revision, state); the store refuses it when that has moved on.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
-from . import ConvoyOverrides, ConvoyVerb, Instant, TaskState, Verb
+from . import ConvoyOverrides, ConvoyVerb, Instant, StepRow, TaskState, Verb
 from .agents import AgentVerb
 from .failures import TaskFailure
 from .moves import BeginUndo, Delivered, Ending, Hold, Keep, NewStep, Outcome, Reported
@@ -26,6 +28,30 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
     process_no: int
     opened: tuple[NewStep, ...]
+
+
+class Fork(NamedTuple):
+    """The part of another task that a new one does not do again, as ``core.forks`` has built it.
+
+    Args:
+        of: id of the other task. ``step``: label of the step from which on the new task does it again; ``from_step``: its number.
+        store_id: for the keys of the copies.
+        by, reason: who asks, and why; empty: not said.
+        began_at: when the other one was started, which is the first instant that its code has seen.
+        branched_at, submitted_tags: of the other one's row.
+        copies: rows with their results, in order; task and key are made where the new task gets its number.
+    """
+
+    of: str
+    step: str
+    from_step: int
+    store_id: str
+    by: str
+    reason: str
+    began_at: Instant | None
+    branched_at: Instant | None
+    submitted_tags: str | None
+    copies: tuple[StepRow, ...]
 
 
 class Submit(Command, frozen=True, gc=False, kw_only=True):
@@ -52,6 +78,7 @@ class Submit(Command, frozen=True, gc=False, kw_only=True):
     tags: str | None = None  # checked, as JSON text; see model.tags
     parent_step: int | None = None  # the step of another task that it is, which must run
     depth: int = 0
+    fork: Fork | None = None
 
 
 class ClaimShare(msgspec.Struct, frozen=True, gc=False):

@@ -72,6 +72,10 @@ class ReachedStore:
         found = await self._store.load_parents(step_nos)
         return {number: parent for number, parent in found.items() if self._reach.includes(parent.app, parent.workflow)}
 
+    async def list_forks(self, task_no: int, limit: int) -> list[TaskRow]:
+        found = await self._store.list_forks(task_no, limit)
+        return [task for task in found if self._reach.includes(task.app, task.workflow)]
+
     async def find_convoy(self, key: str, limit: int) -> ConvoyLoaded | None:
         """A convoy may have tasks of anybody, so none is there."""
         return None

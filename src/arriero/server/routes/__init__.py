@@ -5,6 +5,7 @@ from .agent_requests import agent_requests
 from .agents import agents
 from .callbacks import callbacks
 from .convoys import convoys
+from .forks import forks
 from .health import doctor, document, health, metrics
 from .leases import alerts, leases
 from .ledgers import ledgers
@@ -27,6 +28,7 @@ GROUPS: tuple[RouteGroup, ...] = (
     tasks,
     task_signals,
     task_verbs,
+    forks,
     questions,
     replies,
     convoys,

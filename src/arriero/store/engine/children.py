@@ -1,4 +1,4 @@
-"""Tasks that the code of others has started, and their parents, read in one transaction. Shared by all stores."""
+"""Tasks that the code of others has started, their parents, and forks, read in one transaction. Shared by all stores."""
 
 from collections.abc import Sequence
 
@@ -31,6 +31,10 @@ class ChildOperations(Transactions):
     async def load_parents(self, step_nos: Sequence[int]) -> dict[int, ParentStep]:
         """Steps that are tasks, by number, with the task that each belongs to. One whose task was purged is left out."""
         return await self._read(lambda rows: rows.select_parents(step_nos), Lane.SURVEYS)
+
+    async def list_forks(self, task_no: int, limit: int) -> list[TaskRow]:
+        """The first forks of a task, as they stand, in the order of submission."""
+        return await self._read(lambda rows: rows.select_forks(task_no, limit), Lane.SURVEYS)
 
     async def find_unnoticed_children(self, since: Instant, until: Instant, limit: int) -> list[tuple[int, Instant]]:
         """Children that have ended between two instants, the earliest first, whose parents wait and may not know of it.

@@ -65,6 +65,10 @@ def build_new_rows(
         store_id: of the store; None: the process speaks in an epoch that is over, and begins nothing.
     """
     change = transitions.build_new_task(command, task_no, now, spot)
+    if command.fork is not None:
+        from ...core.forks import add_copies  # only who forks pays for loading it
+
+        return add_copies(change, command.fork)
     start = command.start
     if start is None or store_id is None or not may_start(change.task, now):
         return change

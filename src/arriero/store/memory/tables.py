@@ -172,6 +172,10 @@ class MemoryChildren(MemorySignals):
         asked = set(step_nos)
         return {task.parent_step: task for task in self.tasks.values() if task.parent_step in asked}
 
+    def select_forks(self, task_no: int, limit: int) -> list[TaskRow]:
+        found = (task for task in self.tasks.values() if (task.forked_from or 0) >> STEP_BITS == task_no)
+        return sorted(found, key=lambda task: task.task_no)[:limit]
+
     def select_parents(self, step_nos: Sequence[int]) -> dict[int, ParentStep]:
         steps = ((number, self.steps[number >> STEP_BITS].get(number)) for number in step_nos)
         found = ((number, self.tasks.get(number >> STEP_BITS), step) for number, step in steps if step is not None)

@@ -58,7 +58,8 @@ CREATE TABLE {schema}.task (
     tags text,                      -- JSON object of texts, by name; null: it has none
     submitted_tags text,            -- those that it came with, as its code sees them, where an operator has changed them
     parent_step bigint,             -- the step of another task that it is; it stays
-    depth integer NOT NULL DEFAULT 0 -- how many tasks stand above it
+    depth integer NOT NULL DEFAULT 0, -- how many tasks stand above it
+    forked_from bigint              -- of a fork: the step from which on it does another task again; it stays
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;
@@ -87,6 +88,7 @@ CREATE INDEX task_paused ON {schema}.task (task_no) WHERE paused_at IS NOT NULL;
 CREATE UNIQUE INDEX task_parent_step ON {schema}.task (parent_step) WHERE parent_step IS NOT NULL;
 -- Children that have ended, by when: for a parent that was not woken, because the process died that was about to do so.
 CREATE INDEX task_child_ended ON {schema}.task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;
+CREATE INDEX task_forked ON {schema}.task (forked_from) WHERE forked_from IS NOT NULL;
 CREATE INDEX task_waiting ON {schema}.task (convoy_no, rank, place) WHERE turn = 'waiting';
 CREATE INDEX task_set_aside ON {schema}.task (convoy_no, place) WHERE turn = 'set_aside';
 CREATE INDEX task_of_ledger ON {schema}.task (ledger_no, task_no) WHERE ledger_no IS NOT NULL;

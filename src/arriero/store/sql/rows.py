@@ -21,6 +21,7 @@ from ...model import (
     StepRow,
     TailRow,
     TaskRow,
+    step_number,
 )
 from ...model.commands import Submit
 from ...model.leases import LeaseRow
@@ -148,6 +149,11 @@ class ReadingRows(SqlRows):
         """Steps that are tasks, by number, as far as they and the tasks that they belong to are there."""
         found = self.ask("select_parents", {"step_nos": list(step_nos)}).fetchall()
         return {row[0]: parent_step_of(row) for row in found}
+
+    def select_forks(self, task_no: int, limit: int) -> list[TaskRow]:
+        """The first forks of a task, as they stand, in the order of their numbers."""
+        asked = {"first": step_number(task_no, 0), "last": step_number(task_no + 1, 0) - 1, "limit": limit}
+        return [self.task_as_is(row) for row in self.ask("select_forks", asked).fetchall()]
 
     def select_ended(self, task_nos: Sequence[int]) -> list[TaskRow]:
         """The ended ones of the given tasks, ordered by their numbers."""

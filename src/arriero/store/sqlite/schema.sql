@@ -55,7 +55,8 @@ CREATE TABLE arriero_task (
     tags TEXT,                      -- JSON object of texts, by name; null: it has none
     submitted_tags TEXT,            -- those that it came with, as its code sees them, where an operator has changed them
     parent_step INTEGER,            -- the step of another task that it is; it stays
-    depth INTEGER NOT NULL DEFAULT 0 -- how many tasks stand above it
+    depth INTEGER NOT NULL DEFAULT 0, -- how many tasks stand above it
+    forked_from INTEGER             -- of a fork: the step from which on it does another task again; it stays
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.
@@ -77,6 +78,7 @@ CREATE INDEX arriero_task_open_run ON arriero_task (task_id)
 CREATE UNIQUE INDEX arriero_task_parent_step ON arriero_task (parent_step) WHERE parent_step IS NOT NULL;
 -- Children that have ended, by when: for a parent that was not woken, because the process died that was about to do so.
 CREATE INDEX arriero_task_child_ended ON arriero_task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;
+CREATE INDEX arriero_task_forked ON arriero_task (forked_from) WHERE forked_from IS NOT NULL;
 CREATE INDEX arriero_task_waiting ON arriero_task (convoy_no, rank, place) WHERE turn = 'waiting';
 CREATE INDEX arriero_task_set_aside ON arriero_task (convoy_no, place) WHERE turn = 'set_aside';
 CREATE UNIQUE INDEX arriero_task_sequence ON arriero_task (convoy_no, sequence) WHERE sequence IS NOT NULL;

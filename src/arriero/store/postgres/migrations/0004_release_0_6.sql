@@ -82,6 +82,10 @@ ALTER TABLE {schema}.task ADD COLUMN depth integer NOT NULL DEFAULT 0;
 CREATE UNIQUE INDEX task_parent_step ON {schema}.task (parent_step) WHERE parent_step IS NOT NULL;
 CREATE INDEX task_child_ended ON {schema}.task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;
 
+-- Forks: tasks that do a part of another one again.
+ALTER TABLE {schema}.task ADD COLUMN forked_from bigint;
+CREATE INDEX task_forked ON {schema}.task (forked_from) WHERE forked_from IS NOT NULL;
+
 -- Tags of tasks, to find tasks by them. A trigger keeps it as the column tags of their tasks says.
 CREATE TABLE {schema}.task_tag (
     name text NOT NULL,

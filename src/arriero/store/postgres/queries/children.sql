@@ -26,3 +26,9 @@ SELECT child.parent_step, child.ended_at
    AND (step.state = 'running' OR parent.state = 'compensating')
  ORDER BY child.ended_at, child.task_no
  LIMIT %(limit)s
+
+-- select_forks: forks of a task, by the numbers of its steps.
+SELECT {task} FROM {schema}.task
+ WHERE forked_from BETWEEN %(first)s AND %(last)s AND forked_from IS NOT NULL
+ ORDER BY task_no
+ LIMIT %(limit)s

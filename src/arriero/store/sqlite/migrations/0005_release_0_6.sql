@@ -59,6 +59,10 @@ ALTER TABLE arriero_task ADD COLUMN depth INTEGER NOT NULL DEFAULT 0;
 CREATE UNIQUE INDEX arriero_task_parent_step ON arriero_task (parent_step) WHERE parent_step IS NOT NULL;
 CREATE INDEX arriero_task_child_ended ON arriero_task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;
 
+-- Forks: tasks that do a part of another one again.
+ALTER TABLE arriero_task ADD COLUMN forked_from INTEGER;
+CREATE INDEX arriero_task_forked ON arriero_task (forked_from) WHERE forked_from IS NOT NULL;
+
 -- Tags of tasks, to find tasks by them. The triggers keep it as the column tags of their tasks says.
 CREATE TABLE arriero_task_tag (
     name TEXT NOT NULL,

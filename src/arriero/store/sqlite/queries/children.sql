@@ -6,7 +6,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth
+       inbox, tags, submitted_tags, parent_step, depth, forked_from
   FROM arriero_task INDEXED BY arriero_task_parent_step
  WHERE parent_step IN (SELECT value FROM json_each(:step_nos)) AND parent_step IS NOT NULL
 
@@ -31,3 +31,16 @@ SELECT step.step_no, task.task_id, task.app, task.workflow, task.state, task.und
   FROM arriero_step AS step
   JOIN arriero_task AS task ON task.task_no = step.step_no >> 20
  WHERE step.step_no IN (SELECT value FROM json_each(:step_nos))
+
+-- select_forks: forks of a task, by the numbers of its steps.
+SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
+       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
+       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
+       paused_at, undoing, past_count, branched_at, reply_to, status_count,
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
+       snoozed_until,
+       inbox, tags, submitted_tags, parent_step, depth, forked_from
+  FROM arriero_task INDEXED BY arriero_task_forked
+ WHERE forked_from BETWEEN :first AND :last AND forked_from IS NOT NULL
+ ORDER BY task_no
+ LIMIT :limit

@@ -60,7 +60,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth
+       inbox, tags, submitted_tags, parent_step, depth, forked_from
   FROM arriero_task INDEXED BY arriero_task_waiting
  WHERE turn = 'waiting' AND convoy_no = :convoy_no
  ORDER BY rank, place
@@ -73,7 +73,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth,
+       inbox, tags, submitted_tags, parent_step, depth, forked_from,
        (SELECT arguments FROM arriero_body WHERE arriero_body.task_no = arriero_task.task_no)
   FROM arriero_task INDEXED BY arriero_task_waiting
  WHERE turn = 'waiting' AND convoy_no = :convoy_no AND (rank, place) > (:rank, :place)
@@ -87,7 +87,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth
+       inbox, tags, submitted_tags, parent_step, depth, forked_from
   FROM arriero_task INDEXED BY arriero_task_set_aside
  WHERE turn = 'set_aside' AND convoy_no = :convoy_no AND state = 'error'
  ORDER BY place
@@ -100,7 +100,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth
+       inbox, tags, submitted_tags, parent_step, depth, forked_from
   FROM arriero_task
  WHERE convoy_no = :convoy_no AND sequence = :sequence
 
