@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ..core.deduplication import build_id_conflict
 from ..core.forks import build_fork, build_fork_submission, has_result_to_copy, list_before, list_done_again
 from ..errors import InvalidInput, VerbRefused
 from ..model import Loaded, StepKind, StepRow
@@ -117,8 +118,8 @@ async def submit_fork(session: Session, loaded: Loaded, from_step: object, optio
 async def preview_fork(session: Session, loaded: Loaded, from_step: object, options: ForkOptions) -> ForkAnswer:
     """Judge a fork of a task as it was just read, and change nothing. Raises: as ``plan_fork``; InvalidInput - its id is known."""
     command, row = plan_fork(session, loaded, from_step, options)
-    if options.task_id is not None and (known := await session.store.find(command.task_id)) is not None:
-        if known.task.forked_from != row.step_no:
-            raise InvalidInput(f"task {command.task_id!r} exists, and is no fork of {loaded.task.task_id!r} from there")
+    known = None if options.task_id is None else await session.store.find(command.task_id)
+    if known is not None and known.task.forked_from != row.step_no:
+        accept(build_id_conflict(command.task_id, "origin"))
     found = build_fork_answer(loaded, row, command, created=False)
     return msgspec.structs.replace(found, outcome="would_be_done", id=options.task_id)

@@ -112,17 +112,6 @@ def _build_submitting_method(
     return _mirror(method, forward, doc, SyncTask[R])  # type: ignore[no-any-return]
 
 
-def _build_forking_method(
-    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Task[R]]],
-) -> Callable[Concatenate[Any, P], "SyncTask[R]"]:
-    """Build the method that forks a task."""
-
-    def forward(self: "_Mirror", /, *args: Any, **options: Any) -> SyncTask[R]:
-        return SyncTask(self._background, self._background.call(self._to.fork, *args, **options))
-
-    return _mirror(method, forward, None, SyncTask[R])  # type: ignore[no-any-return]
-
-
 def _build_sending_method(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, SignalReceipt]],
 ) -> Callable[Concatenate[Any, P], SignalReceipt]:
@@ -187,7 +176,19 @@ class SyncTask(_Mirror, Generic[R_co]):
         """Follow the task: a view now, and one after each change that is seen; see Task.changes."""
         return BackgroundReading[TaskView[R_co]](self._background, self._to.changes).each()
 
-    fork = _build_forking_method(Task.fork)
+    def fork(
+        self,
+        from_step: str | int,
+        *,
+        task_id: str | None = None,
+        convoy: str | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> "SyncTask[R_co]":
+        """Submit a new task that does this one again from a step on; see Task.fork."""
+        forked = self._background.call(self._to.fork, from_step, task_id=task_id, convoy=convoy, by=by, reason=reason)
+        return SyncTask(self._background, forked)
+
     children = _build_waiting_method(Task.children)
     cancel = _build_waiting_method(Task.cancel)
     resubmit = _build_waiting_method(Task.resubmit)
