@@ -1223,6 +1223,33 @@ def a_child_runs_again_after_its_parent_was_undone(story: Story) -> None:
         story.commits.append(commit)
 
 
+# --- forks
+@violates("I86")
+def a_copy_has_another_result_than_the_first_task(story: Story) -> None:
+    story.event("second", "step.copied", step=1)["result"] = "another"
+
+
+@violates("I86")
+def a_copy_is_of_a_step_that_is_not_completed(story: Story) -> None:
+    story.event("second", "step.copied", step=2)["failed"] = False
+
+
+@violates("I86")
+def a_copy_is_of_another_step(story: Story) -> None:
+    story.event("second", "step.copied", step=1)["from_step"] = 3
+
+
+@violates("I86")
+def a_fork_is_of_a_step_that_is_not_there(story: Story) -> None:
+    story.event("second", "task.forked")["step"] = 9
+
+
+@violates("I86", "I30")
+def a_copy_is_undone_by_the_fork(story: Story) -> None:
+    story.event("second", "step.copied", step=1)["undoable"] = True
+    story.event("second", "step.opened", kind="compensation")["undoes"] = 1
+
+
 # --- questions
 @violates("I82")
 def a_sleep_is_answered(story: Story) -> None:

@@ -14,6 +14,7 @@ from core_schedules import live_through_a_schedule
 
 from arriero.audit.check import History as Fold
 from arriero.audit.check import find_differences
+from arriero.core.forks import build_fork
 from arriero.declare.agent_parts import mark_probe
 from arriero.events.base import START, link_hash
 from arriero.model import STEP_BITS, HistoryRow, Instant, StepKind, TaskRow, TaskState, Verb, later
@@ -30,6 +31,7 @@ from arriero.model.commands import (
     EndByLimit,
     EndProbe,
     ExtendAttempt,
+    Fork,
     FreeTask,
     NoteChildEnd,
     Operate,
@@ -625,6 +627,26 @@ async def _with_children(town: Town) -> None:
     await town.advance("postcard", ending=Process('"sent"'))
 
 
+async def _forked(town: Town) -> None:
+    """A task that is held, and a fork of it that is undone. What it has as copies is left alone."""
+    await town.submit("first", reply_to=None)
+    await town.claim("first")
+    await town.advance("first", opened=(request("charge"), request("look", undoable=False)), ending=Keep())
+    failed = GaveUp(REFUSED, False)
+    await town.advance("first", (1, Succeeded("1")), (2, failed), opened=(request("reserve"),), ending=Keep())
+    await town.advance("first", (3, failed), ending=Hold(FAILURE))
+    loaded = await town.store.load(town.number("first"))
+    assert loaded is not None
+    fork = build_fork(loaded, loaded.steps[2], "town", by="ana", reason="again")
+    assert isinstance(fork, Fork)
+    await town.submit("second", workflow="first", fork=fork, reply_to=None)
+    claim = Claim(actor="p1", process_no=1, workflows=("first",), limit=1, probation=True, app=APP)
+    assert isinstance(await town.apply(claim), Claimed)
+    await town.advance("second", opened=(request("reserve"),), ending=Keep())
+    await town.advance("second", (3, Succeeded("3")), ending=town.undo_of("second", 3))
+    await town.advance("second", (4, Succeeded("null")), ending=Compensate(FAILURE))
+
+
 def _ended(town: Town, ordinal: int, outcome: Succeeded | GaveUp, child: str) -> ChildEnded:
     task = town.task(child)
     return ChildEnded(town.step_no("trip", ordinal), Instant(town.at), outcome, task.task_no, task.incarnation)
@@ -698,6 +720,7 @@ async def _everything() -> Town:
     await _signalled(town)
     await _called_back(town)
     await _with_children(town)
+    await _forked(town)
     await _scheduled(town)
     await _of_a_paused_workflow(town)
     return town

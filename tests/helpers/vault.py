@@ -359,8 +359,11 @@ class Vault:
             found.append(Ask(f"POST /v1/tasks/{{task_id}}:{verb}", f"/v1/tasks/{task}:{verb}", {**TRY, **more}))
             found.append(Ask(f"POST /v1/tasks:{verb}", f"/v1/tasks:{verb}", {**TRY, **more, "filter": which}))
         one, many = "POST /v1/tasks/{task_id}:", "POST /v1/tasks:"
+        fork = {"from_step": "audit", "reason": "again", "id": self.id(f"fork-{turn}")}
         return [
             *found,
+            Ask(f"{one}fork", f"/v1/tasks/{held}:fork", {**fork, "dry_run": True}),
+            Ask(f"{one}fork", f"/v1/tasks/{held}:fork", fork),
             Ask(f"{one}answer", f"/v1/tasks/{self.id(f'held-{turn}')}:answer", {**WHY, "step": "audit", "result": "x"}),
             Ask(
                 f"{one}answer",

@@ -17,6 +17,8 @@ def copy_step(task: TaskFold, event: StepCopied) -> None:
     step.copied_from = event.from_task, event.from_step
     step.state = StepState.FAILED if event.failed else StepState.COMPLETED
     step.result, step.failure_code = event.result, event.code
+    if event.undoable:
+        task.convict("I86", f"step {event.step} is a copy, and may be undone")
 
 
 class ForksFold:
