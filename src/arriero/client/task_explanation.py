@@ -9,12 +9,14 @@ import msgspec
 
 from ..core.undo import FORWARD_KINDS
 from ..explain.available_actions import AvailableAction
+from ..explain.children import NO_FAMILY
+from ..explain.fork_reasons import FORKS_TOLD_MAX
 from ..explain.task import Explanation, explain
 from ..model import AlertRow, Instant, Loaded, TaskState
 from ..model.failures import CapturedTraceback
 from ..model.instants import as_datetime
 from ..model.progress import PublishedRow
-from ..store.readable import legible_task
+from ..store.readable import legible, legible_task
 from ..store.state_store import StateStore
 from .alerts import iterate_alert_rows
 from .payload_record import ShownRecord, read_record
@@ -151,6 +153,9 @@ async def load_explanation(
     now, processes = await store.known_processes()
     ahead, breakers = await load_tasks_ahead(loaded, store), await store.list_breakers()
     limits, pauses = await store.list_limits(), await store.list_workflow_pauses()
+    family = await read_family(loaded, store)
+    if forks := await store.list_forks(task_no, FORKS_TOLD_MAX + 1):
+        family = (family or NO_FAMILY)._replace(forks=[legible(task) for task in forks])
     explanation = explain(
         loaded,
         now,
@@ -161,7 +166,7 @@ async def load_explanation(
         breakers=breakers,
         limits=limits,
         pauses=pauses,
-        family=await read_family(loaded, store),
+        family=family,
     )
     record, published = await read_record(loaded, store, rows), await read_published(store, task_no)
     return legible_task(loaded)[0], explanation, now, record, published

@@ -18,11 +18,13 @@ class Relatives(NamedTuple):
     Args:
         children: by the number of their step; one that was not submitted yet, was purged, or may not be seen is left out.
         sources: by number, the step from which a task is forked, and those that its copies are of; with their tasks.
+        forks: the first tasks that are forked from it, if they were asked for.
     """
 
     parent: ParentStep | None
     children: Mapping[int, TaskRow]
     sources: Mapping[int, ParentStep] = {}
+    forks: Sequence[TaskRow] = ()
 
     def show_parent(self, task: TaskRow) -> dict[str, Any]:
         """The fields of a task that name its parent, and the task that it is forked from."""

@@ -32,6 +32,7 @@ from .available_actions import AvailableAction, list_available_actions
 from .child_reasons import describe_parent, list_child_reasons
 from .children import Relatives, format_explain
 from .convoys import TasksAhead, format_convoy_command, would_lose_its_place
+from .fork_reasons import describe_forks
 from .liveness import (
     LiveProcesses,
 )
@@ -109,6 +110,8 @@ class EndedTask(TaskSituation):
             f"compensated{self._format_end()}, everything is undone: {why}{left}; only resubmit moves it,"
             " which runs it again from the beginning"
         )
+        if self.task.forked_from is not None:
+            says = f"compensated{self._format_end()}, all that it did is undone: {why}{left}; a fork is not resubmitted"
         line = [] if self.failure is None else locate_failure(self.failure.trace, self.failure.step)
         return [Reason("ended", says, since=self.task.ended_at), *line]
 
@@ -264,7 +267,7 @@ def explain(
         breakers: of all Agents.
         limits: of all Agents, with what is in use.
         pauses: of all workflows.
-        family: its parent and its children, if it has any.
+        family: its parent, its children and its forks, if it has any.
     Returns: of a task with a row that this release cannot read only that, each column by name, and no verb.
     """
     past = TaskPast(history)
@@ -287,6 +290,7 @@ def explain(
                 for one in past.approvals
             ),
             *([Reason("schedule", run)] if run else []),
+            *describe_forks(loaded, family),
         ),
         tuple(past.acts),
         tuple(list_available_actions(loaded, now, None if family is None else family.parent)),
