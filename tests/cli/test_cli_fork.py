@@ -23,7 +23,7 @@ def held(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
             task = await shop.app.submit(shop.fulfil("1"), task_id="first")
             await task.send(approved("yes"))
             with pytest.raises(TaskHeld):
-                await task.result(timeout=30)
+                await task.result()
 
     asyncio.run(order())
     monkeypatch.setenv("ARRIERO_STORE", STORE)

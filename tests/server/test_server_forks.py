@@ -13,7 +13,7 @@ async def test_a_task_is_forked_previewed_and_refused_over_http() -> None:
         task = await shop.app.submit(shop.fulfil("1"), task_id="first")
         await task.send(approved("yes"))
         try:
-            await task.result(timeout=30)
+            await task.result()
         except TaskHeld:
             shop.is_empty = False
         path, body = "/v1/tasks/first:fork", {"from_step": "reserve", "id": "second", "reason": "the shelf was filled"}
@@ -26,7 +26,7 @@ async def test_a_task_is_forked_previewed_and_refused_over_http() -> None:
             True,
             ["charge", "signal:approved", "look", "pack", "sleep"],
         )
-        assert await shop.app.task("second").result(timeout=30) == "receipt-1 yes closed box"
+        assert await shop.app.task("second").result() == "receipt-1 yes closed box"
         assert (await world.http.post(path, json=body)).json()["created"] is False
         shown = (await world.http.get("/v1/tasks/second")).json()
         assert (shown["forked_from"], shown["forked_step"]) == ("first", "reserve")
@@ -42,7 +42,7 @@ async def test_a_task_is_forked_previewed_and_refused_over_http() -> None:
         assert (await world.http.post("/v1/tasks/nothing:fork", json=body)).status_code == 404
         await task.compensate(by="ana", reason="r")
         try:
-            await task.result(timeout=30)
+            await task.result()
         except Exception:
             refused = await world.http.post(path, json={"from_step": "reserve"})
         assert (refused.status_code, refused.json()["code"]) == (409, "verb-refused")

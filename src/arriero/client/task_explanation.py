@@ -155,7 +155,7 @@ async def load_explanation(
     limits, pauses = await store.list_limits(), await store.list_workflow_pauses()
     family = await read_family(loaded, store)
     if forks := await store.list_forks(task_no, FORKS_TOLD_MAX + 1):
-        family = (family or NO_FAMILY)._replace(forks=[legible(task) for task in forks])
+        family = (family or NO_FAMILY).with_forks([legible(task) for task in forks])
     explanation = explain(
         loaded,
         now,

@@ -26,6 +26,10 @@ class Relatives(NamedTuple):
     sources: Mapping[int, ParentStep] = {}
     forks: Sequence[TaskRow] = ()
 
+    def with_forks(self, forks: Sequence[TaskRow]) -> "Relatives":
+        """Return them with the forks of the task."""
+        return Relatives(self.parent, self.children, self.sources, forks)
+
     def show_parent(self, task: TaskRow) -> dict[str, Any]:
         """The fields of a task that name its parent, and the task that it is forked from."""
         parent, origin = self.parent, self.sources.get(task.forked_from or 0)
