@@ -51,6 +51,7 @@ from .damage import SHARE as DAMAGED_SHARE
 from .damage import Damage
 from .election import Believer, Election
 from .faults import Faults, drawn
+from .forks import Forks, draw_forks
 from .keys import Keys
 from .ledgers import Ledgers, draw_ledgers
 from .limits import draw_limits
@@ -118,7 +119,7 @@ def _add_roles(about: str, roles: frozenset[str]) -> str:
     return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(roles)))).decode()
 
 
-WaitingPart = Signals | Callbacks | Questions | Children | Releases  # its tasks wait for others
+WaitingPart = Signals | Callbacks | Questions | Children | Releases | Forks  # its tasks wait for others
 
 
 def _build_app(*parts: Routes | Programs | Poison | WaitingPart | None) -> App:
@@ -216,7 +217,7 @@ class World:
 
     def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None, list[WaitingPart]]:
         """Draw the parts of the world of a seed; the last ones have tasks that wait for others."""
-        draws = (draw_signals, draw_callbacks, draw_questions, draw_children, draw_releases)
+        draws = (draw_signals, draw_callbacks, draw_questions, draw_children, draw_releases, draw_forks)
         waiting = (draw(self, seed, may_have=may_have) for draw in draws)
         return (
             draw_routes(seed) if may_have else None,

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from forked_shop import Shop, approved
 
+import arriero
 from arriero import (
     InvalidInput,
     Task,
@@ -174,3 +175,47 @@ async def test_a_fork_of_a_child_is_no_child() -> None:
         (child,) = await task.children()
         with pytest.raises(InvalidInput, match="it has none yet"):
             await world.app.task(child.id).fork(1)
+
+
+async def test_a_wait_of_a_fork_has_all_of_its_time() -> None:
+    app = arriero.App("later")
+    work = app.service("work")
+
+    @work.step
+    def begin() -> str:
+        return "begun"
+
+    @app.workflow
+    async def decide() -> list[str]:
+        began = await begin()
+        answer = await approved.wait(within=60)
+        return [began, answer]
+
+    async with testing.running(app) as world:
+        task = await world.app.submit(decide(), task_id="first")
+        with pytest.raises(TaskCompensated, match="did not come within 1 min"):
+            await task.result()
+        await world.clock.advance(86_400)
+        fork = await task.fork("signal:approved")
+        await world.clock.advance(30)
+        await fork.send(approved("in time"))
+        assert await fork.result() == ["begun", "in time"]
+
+
+async def test_a_fork_starts_a_child_with_a_given_id_under_an_id_of_its_own() -> None:
+    app = arriero.App("named")
+
+    @app.workflow
+    async def part(number: int) -> int:
+        return number
+
+    @app.workflow
+    async def whole() -> list[int]:
+        return [await part(number).options(task_id=f"part-{number}") for number in (1, 2)]
+
+    async with testing.running(app) as world:
+        task = await world.app.submit(whole(), task_id="first")
+        assert await task.result() == [1, 2]
+        fork = await task.fork("part[#2]", task_id="second")
+        assert await fork.result() == [1, 2]
+        assert [child.id for child in await fork.children()] == ["part-1", "part-2/second"]

@@ -91,12 +91,14 @@ def describe_child(task: TaskRow, step: StepRow) -> str:
     """The id of the child of a step; of one that was given none it is like ``trip-7/book_hotel.3``.
 
     A step's ordinal is never used twice in a task. After a life that was undone, the child of that life has the id that the code
-    gives: the next one is ``ID/3``.
+    gives: the next one is ``ID/3``. A fork has the ids that the code gives, too: its children are ``ID/FORK``.
     """
     options = read_step_policy(step).child
     named = None if options is None else options.task_id
     if named is None:
         return f"{task.task_id}/{step.name}.{step.ordinal}"
+    if task.forked_from is not None:
+        named = f"{named}/{task.task_id}"
     return f"{named}/{step.ordinal}" if 0 < task.past_count < step.ordinal else named
 
 

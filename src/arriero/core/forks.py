@@ -5,6 +5,8 @@ before a step is said by the steps' ordinals. All results that the code had when
 ordinals, so the code asks for all that is copied, in the same order, whatever of the rest is left out.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec.structs import replace
 
@@ -14,7 +16,7 @@ from ..model import STEP_BITS, Loaded, StepKind, StepRow, StepState, TaskRow, Ta
 from ..model.answers import Refusal
 from ..model.commands import Fork, Submit
 from ..model.failures import read_step_failure
-from ..model.signals import is_note, read_taken_request
+from ..model.signals import is_note, is_patch, read_taken_request
 from .changes import Change, build_opened
 from .deduplication import hash_body
 from .supervision import decode_task_policy, may_have_happened
@@ -113,7 +115,7 @@ def build_fork(loaded: Loaded, step: StepRow, store_id: str, *, by: str = "", re
         store_id=store_id,
         by=by,
         reason=reason,
-        began_at=task.started_at,
+        began_at=task.started_at if any(not is_patch(one) for one in before) else None,
         branched_at=task.branched_at,
         submitted_tags=task.submitted_tags,
         copies=tuple(_copy(one, ordinal, numbers.get(one.step_no)) for ordinal, one in enumerate(before, 1)),
@@ -188,6 +190,8 @@ def add_copies(change: Change, fork: Fork) -> Change:
     """Return the rows of a new task that is a fork, with its copies."""
     task_no, from_step = change.task.task_no, split_number(fork.from_step)
     copies = [_number_copy(change.task, step, fork.store_id) for step in fork.copies]
+    if (last := find_last_result(copies)) is not None:
+        copies[last] = replace(copies[last], delivered_at=change.task.submitted_at)
     change.task = replace(
         change.task,
         started_at=fork.began_at,
@@ -204,6 +208,18 @@ def add_copies(change: Change, fork: Fork) -> Change:
     change.events += [forked, *map(_build_copied, copies)]
     change.opened += copies
     return change
+
+
+def find_last_result(copies: Sequence[StepRow]) -> int | None:
+    """Find the copy with whose result the time of the code continues as that of the fork; returns its index, None: there is none.
+
+    Else a wait with a limit would be over as it begins. The code has asked for all copies before it got the last result, except
+    for what it only says: a reply, which may have the time in it, keeps the time of its origin.
+    """
+    answered = [index for index, step in enumerate(copies) if step.result_number is not None]
+    last = max(answered, key=lambda index: copies[index].result_number or 0, default=None)
+    noted = any(is_note(step.kind, step.name) and not is_patch(step) for step in copies[max(answered, default=0) :])
+    return None if noted else last
 
 
 def _number_copy(task: TaskRow, step: StepRow, store_id: str) -> StepRow:

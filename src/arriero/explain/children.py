@@ -47,7 +47,11 @@ class Relatives(NamedTuple):
             return copied
         child, asked = self.children.get(find_child_step(step)), find_asked_step(loaded, step)
         return {
-            "child": describe_child(loaded.task, asked) if child is None else child.task_id,
+            "child": None
+            if child is None and copied
+            else describe_child(loaded.task, asked)
+            if child is None
+            else child.task_id,
             "child_state": None if child is None else str(child.state),
             "detached": is_detached(asked),
             **copied,
