@@ -46,7 +46,7 @@ OF_THE_STORE = {
     "workflow.paused",
     "workflow.resumed",
 }
-OF_CONVOYS = {"I39", "I40", "I41"}  # test_fold_convoys
+OF_CONVOYS = {"I39", "I40", "I41", "I87"}  # test_fold_convoys
 OF_A_RATE = "I71"  # test_fold_redispatch
 OF_ROUTING = "I74"  # test_fold_routing
 FAR = NOON + 10**6 * SECOND

@@ -369,6 +369,45 @@ def an_event_of_a_convoy_lacks_what_it_must_say(tale: Tale) -> None:
     del tale.event("gap", "convoy.waiting")["before"]
 
 
+# --- batches
+@violates("I87")
+def a_batch_has_more_messages_than_it_may_have(tale: Tale) -> None:
+    tale.event("batch-1", "convoy.batched", messages=3)["most"] = 2
+
+
+@violates("I87")
+def a_batch_says_that_it_has_fewer_messages(tale: Tale) -> None:
+    tale.event("batch-1", "convoy.batched", messages=3)["messages"] = 2
+
+
+@violates("I87")
+def a_message_goes_into_the_batch_of_a_task_whose_turn_it_is_not(tale: Tale) -> None:
+    other = everything().number("batch-4")
+    tale.event("batch-2", "convoy.batched")["batch"] = other
+    for nth in range(3):
+        tale.event("batch-2", "convoy.message_ended", nth)["batch"] = other
+
+
+@violates("I87")
+def a_message_ends_with_another_batch(tale: Tale) -> None:
+    tale.event("batch-2", "convoy.message_ended")["batch"] = everything().number("batch-4")
+
+
+@violates("I87")
+def a_message_ends_twice_as_it_has_ended(tale: Tale) -> None:
+    tale.event("batch-2", "convoy.message_ended", 1)["state"] = "processed"
+
+
+@violates("I87")
+def a_message_has_not_ended_with_its_batch(tale: Tale) -> None:
+    tale.leave_out("batch-5", "convoy.message_ended")
+
+
+@violates("I87")
+def a_batch_begins_in_the_task_of_another_one(tale: Tale) -> None:
+    tale.event("batch-1", "convoy.batched", messages=0)["batch"] = everything().number("batch-4")
+
+
 @pytest.mark.parametrize(("invariants", "change"), _VIOLATIONS, ids=[change.__name__ for _, change in _VIOLATIONS])
 def test_a_violation_in_a_convoy_is_convicted_by_its_invariant_and_by_no_other(
     invariants: tuple[str, ...], change: Change
@@ -380,7 +419,7 @@ def test_a_violation_in_a_convoy_is_convicted_by_its_invariant_and_by_no_other(
 
 
 def test_every_invariant_of_convoys_has_a_violation() -> None:
-    assert {"I39", "I40", "I41"} <= {invariants[0] for invariants, _ in _VIOLATIONS}
+    assert {"I39", "I40", "I41", "I87"} <= {invariants[0] for invariants, _ in _VIOLATIONS}
 
 
 # --- removed tasks

@@ -42,10 +42,11 @@ def test_every_state_and_event_is_of_use() -> None:
     assert {event for _, event in STEP_MOVES} == set(StepEvent)
 
 
-def test_only_a_person_s_verb_leaves_the_end_of_a_task() -> None:
+def test_only_a_person_s_verb_leaves_the_end_of_a_task_or_the_batch_that_has_its_message() -> None:
     by_person = {TaskEvent.RESUBMITTED, TaskEvent.UNDO_RESUMED, TaskEvent.UNDO_BEGUN}
+    by_batch = {TaskEvent.BATCH_ENDED, TaskEvent.BATCH_UNDONE}
     leaving = {(state, event): end for (state, event), end in TASK_MOVES.items() if state in ENDED}
-    assert {event for _, event in leaving} == by_person
+    assert {event for _, event in leaving} == by_person | by_batch
     assert {end for (state, event), end in leaving.items() if event is TaskEvent.UNDO_BEGUN} == {TaskState.COMPENSATING}
     assert set(TaskState) - TASK_OPEN == set(ENDED)
 

@@ -196,6 +196,14 @@ EVENTS: dict[str, tuple[Event, str]] = {
         "it is set aside without its turn: it came too late",
     ),
     "convoy.moved": ({"convoy": 5077, "number": 5078, "rank": 2}, "it comes before all others that wait in its convoy"),
+    "convoy.batched": (
+        {"convoy": 5077, "number": 5078, "batch": 7, "rank": 2, "expected": 5079, "messages": 3, "most": 100},
+        "it handles a batch of 3 messages",
+    ),
+    "convoy.message_ended": (
+        {"convoy": 5077, "number": 5078, "batch": 7, "state": "processed", "fence": 5079, "output": NOISE},
+        "it ended processed, as its batch, task number 7",
+    ),
     "undo.planned": ({"steps": [3]}, "the undo is planned: charge"),
     "signal.sent": (
         {"number": 1, "name": "signal:approved", "signal_id": "desk-1", "value": NOISE, "by": "ana"},

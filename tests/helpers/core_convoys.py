@@ -5,12 +5,13 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from core_history import FAILURE, LEASE, LIMIT, Commit, Event, Story, Town, request
+from core_history import APP, FAILURE, LEASE, LIMIT, Commit, Event, Story, Town, request
 from core_history import policy as step_policy
 
 from arriero.audit.check import History, find_convoy_differences, find_differences
-from arriero.model import ConvoyOverrides, ConvoyVerb, Verb
-from arriero.model.commands import Advance, Claim, EndByLimit, HandOver, OperateConvoy
+from arriero.model import ConvoyOverrides, ConvoyVerb, TaskRow, Verb
+from arriero.model.answers import Claimed
+from arriero.model.commands import Advance, Claim, EndByLimit, GatherBatch, HandOver, OperateConvoy
 from arriero.model.failures import TaskFailure
 from arriero.model.moves import Compensate, Ending, Hold, Keep, Process, Succeeded
 from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
@@ -21,7 +22,9 @@ GAP_WITHIN = 30.0
 class Road(Town):
     """A town with convoys. A task's id begins with the name of its convoy: ``wait-1`` is the first of ``wait``."""
 
-    async def place(self, task_id: str, sequence: int | None = None, *, end: bool = False, **policy: Any) -> None:
+    async def place(
+        self, task_id: str, sequence: int | None = None, *, end: bool = False, workflow: str = "", **policy: Any
+    ) -> None:
         rules = TaskPolicy(LIMIT, Supervision(), convoy=ConvoyPolicy(**{"gap_within": GAP_WITHIN} | policy))
         await self.submit(
             task_id,
@@ -30,6 +33,32 @@ class Road(Town):
             end_of_sequence=end,
             policy=msgspec.json.encode(rules).decode(),
             reply_to=None,
+            workflow=workflow or task_id,
+            arguments=f'{{"lines": [{task_id.rpartition("-")[2]}]}}' if workflow else "{}",
+        )
+
+    async def claim_any(self, workflow: str) -> TaskRow:
+        """Claim the task of the workflow whose turn it is."""
+        answer = await self.apply(
+            Claim(actor="p1", process_no=1, workflows=(workflow,), limit=1, probation=True, app=APP)
+        )
+        assert isinstance(answer, Claimed)
+        (loaded,) = answer.tasks
+        return loaded.task
+
+    async def gather(self, workflow: str) -> None:
+        """Claim the task whose turn it is, and gather its batch."""
+        task = await self.claim_any(workflow)
+        assert task.convoy_no is not None
+        await self.apply(
+            GatherBatch(
+                actor="p1",
+                task_no=task.task_no,
+                process_no=1,
+                fence=task.fence,
+                revision=task.revision,
+                convoy_no=task.convoy_no,
+            )
         )
 
     async def look(self) -> None:
@@ -209,6 +238,36 @@ async def _wakes_nobody(road: Road) -> None:
     await road.processed("wake-2", "wake-1")
 
 
+async def _in_batches(road: Road) -> None:
+    """One batch waits and becomes full, is undone and runs again; the next one begins when its time is over."""
+    batches = {"workflow": "batch", "handle_batch": 3, "batch_within": 30.0}
+
+    async def place(number: int) -> None:
+        await road.place(f"batch-{number}", **batches)
+
+    async def gather() -> None:
+        await road.gather("batch")
+
+    await place(1)
+    await gather()
+    for number in (2, 3, 4, 5):
+        await place(number)
+    await road.look()
+    await gather()
+    await road.processed("batch-1")
+    await gather()
+    road.wait(30.0)
+    await gather()
+    await road.operate("batch-1", Verb.COMPENSATE)
+    await road.processed("batch-4")
+    await road.claim_any("batch")
+    await road.end("batch-1", Compensate(FAILURE))
+    await road.operate("batch-1", Verb.RESUBMIT)
+    await road.look()
+    await road.claim_any("batch")
+    await road.processed("batch-1")
+
+
 async def happens() -> Road:
     road = Road()
     for number in (1, 2, 3):
@@ -223,6 +282,7 @@ async def happens() -> Road:
         _parks_at_a_gap,
         _fails_while_it_waits,
         _wakes_nobody,
+        _in_batches,
     ):
         await chapter(road)
     return road

@@ -1,7 +1,7 @@
 """How long a process keeps the keys of convoys to itself: so long as others would handle them, too, not for ever."""
 
 from arriero.runtime.ports import SystemPorts
-from arriero.runtime.scheduler import COURTESY_EVERY, COURTESY_SECONDS, KEY_SECONDS, ConvoyYield
+from arriero.runtime.speculative_start import COURTESY_EVERY, COURTESY_SECONDS, KEY_SECONDS, ConvoyYield
 
 
 class Clock:

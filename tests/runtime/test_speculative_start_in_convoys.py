@@ -17,8 +17,7 @@ from arriero.core.task_run import AHEAD_MAX
 from arriero.model.answers import Answer, Applied, Refusal
 from arriero.model.commands import Advance, Ahead, AnyCommand, Claim
 from arriero.model.instants import as_datetime
-from arriero.runtime.scheduler import ConvoyYield
-from arriero.runtime.speculative_start import ConvoyHandOver
+from arriero.runtime.speculative_start import ConvoyHandOver, ConvoyYield
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.row_cache import READ_AT_ONCE
 from arriero.store.sqlite.store import SqliteStore

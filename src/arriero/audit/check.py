@@ -143,6 +143,7 @@ CHECKED: dict[str, str] = {
     "I84": "when a task is compensated, each child that it waits for is compensated, too, and none begins after that",
     "I85": "a task runs with a patch of its code in all of a life or in none: it is marked once, with the first step behind it",
     "I86": "what a fork has as a copy is what the task that it names had done by then, and a fork never undoes it",
+    "I87": "a message goes into one batch, in the order of its convoy, of no more than the batch may have, and ends as its batch ends",
 }
 
 
@@ -400,6 +401,8 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
     found = _list_differing_fields(f"task {task.task_id}", fold, task, fields)
     if fold.paused != (task.paused_at is not None):
         found.append(f"task {task.task_id}: its history says that it is {'' if fold.paused else 'not '}paused")
+    if fold.batch != task.batch_no:
+        found.append(f"task {task.task_id}: it is in batch {task.batch_no}, its history says {fold.batch} (I87)")
     if (waiting := sum(signal.taken_by is None for signal in fold.signals.values())) != task.inbox:
         found.append(f"task {task.task_id}: its inbox holds {task.inbox} signals, its history says {waiting} (I79)")
     if fold.tags != _read_tags(task.tags):

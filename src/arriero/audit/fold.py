@@ -164,6 +164,7 @@ class TaskFold:
         self.sequence: int | None = None
         self.rank: int | None = None
         self.turn: Turn | None = None
+        self.batch: int | None = None  # number of the task that handles its message, which may be itself
         self.is_stopped = False  # its key is blocked on it, and it is held
         self.turn_fits = True  # to its state, as of the last commit
         self.gap_alert = False  # an operator was informed that it waits for numbers that are missing

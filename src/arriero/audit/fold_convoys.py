@@ -6,9 +6,11 @@ Whose turn it is among all tasks of a key stands in ``fold_turns``.
 from typing import assert_never
 
 from ..events.convoy import (
+    ConvoyBatched,
     ConvoyClosed,
     ConvoyLeft,
     ConvoyMended,
+    ConvoyMessageEnded,
     ConvoyMoved,
     ConvoyOpened,
     ConvoyPlaced,
@@ -20,12 +22,14 @@ from ..events.convoy import (
 )
 from ..model import TASK_OPEN, TaskState, Turn
 from .fold import TaskFold
+from .fold_batches import fold_batched, fold_message_ended
 
 _FITTING_STATES: dict[Turn, frozenset[TaskState]] = {
     Turn.WAITING: frozenset({TaskState.PENDING, TaskState.COMPENSATING, TaskState.HELD}),
     Turn.OPEN: TASK_OPEN | {TaskState.HELD},
     Turn.ENDED: frozenset({TaskState.PROCESSED, TaskState.COMPENSATED}),
     Turn.SET_ASIDE: frozenset({TaskState.HELD}),
+    Turn.BATCHED: frozenset({TaskState.PENDING}),
 }
 
 
@@ -59,6 +63,10 @@ def fold_turn_event(task: TaskFold, event: EventOfTurn) -> None:
         case ConvoyMoved():
             _move_turn(task, event, Turn.WAITING, Turn.WAITING)
             task.rank = event.rank
+        case ConvoyBatched():
+            fold_batched(task, event)
+        case ConvoyMessageEnded():
+            fold_message_ended(task, event)
         case _:
             assert_never(event)
 

@@ -7,9 +7,10 @@ their tasks, and rows of commits that do not depend on each other may stand betw
 from collections.abc import Sequence
 
 from ..events import Event, EventOfConvoy, EventOfTurn, UnreadableEvent, list_event_types
-from ..events.convoy import ConvoyPlaced, NumberedEvent
+from ..events.convoy import ConvoyBatched, ConvoyPlaced, NumberedEvent
 from ..model import ConvoyRow, ConvoyState
 from .fold import UNREADABLE, TaskFold
+from .fold_batches import fold_batch_of_key, judge_ends
 from .fold_turns import ConvoyFold, StreamEvent, fold_key_event, fold_turn_of_key, place_task, plain
 
 _OWN_TYPES = list_event_types(EventOfConvoy)
@@ -68,6 +69,7 @@ class ConvoyStream:
             for number in sorted(self._ahead):
                 self._fold(number)
         fold.judge_promise(None)
+        judge_ends(fold)
         holes = fold.line.holes()
         if holes and not purged:
             fold.convict("I40", f"nothing was placed at {holes[0]}, but something behind it")
@@ -98,7 +100,11 @@ class ConvoyStream:
                     fold_key_event(fold, event, found.at, found.seen)
             else:
                 member = fold.line.members.get(found.task_no)
-                if member is not None and isinstance(event, EventOfTurn):  # else the fold of the task has convicted it
+                if member is not None and isinstance(event, ConvoyBatched):
+                    fold_batch_of_key(fold, member, event, found.seen)
+                elif member is not None and isinstance(
+                    event, EventOfTurn
+                ):  # else the fold of the task has convicted it
                     fold_turn_of_key(fold, member, event, found.seen)
         except UNREADABLE as error:
             fold.convict("I53", f"an event cannot be read: {type(error).__name__} {error}")

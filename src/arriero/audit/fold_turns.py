@@ -8,9 +8,11 @@ import msgspec
 from ..events import Event, UnreadableEvent
 from ..events.convoy import (
     ConvoyAction,
+    ConvoyBatched,
     ConvoyClosed,
     ConvoyLeft,
     ConvoyMended,
+    ConvoyMessageEnded,
     ConvoyMoved,
     ConvoyOpened,
     ConvoyParked,
@@ -37,6 +39,7 @@ class Member(msgspec.Struct, eq=False):
     rank: int
     sequence: int | None
     turn: Turn = Turn.WAITING
+    batch: int | None = None  # number of another task that handles its message
 
     @property
     def task_id(self) -> str:
@@ -252,6 +255,10 @@ def fold_turn_of_key(convoy: ConvoyFold, member: Member, event: EventOfTurn, see
             _set_aside(convoy, member, event, seen)
         case ConvoyMoved():
             _move(convoy, member, event, seen)
+        case ConvoyBatched():
+            pass  # see ``fold_batches``
+        case ConvoyMessageEnded():
+            member.turn = Turn.ENDED
         case _:
             assert_never(event)
 

@@ -396,6 +396,7 @@ def _format_convoy(loaded: Loaded) -> str:
         Turn.OPEN: "it is its turn",
         Turn.ENDED: "its turn is over",
         Turn.SET_ASIDE: "it was set aside",
+        Turn.BATCHED: "its message is in a batch",
     }[task.turn]
     return f"{convoy.key!r}, {format_place(task, convoy.ordering)}: {turn}"
 

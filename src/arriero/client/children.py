@@ -60,11 +60,15 @@ async def load_children(steps: Iterable[StepRow], store: StateStore) -> dict[int
 
 
 async def load_family(loaded: Loaded, store: StateStore) -> Relatives:
-    """Load the parent and the children of a task whose rows can be read."""
+    """Load the parent, the children and the batch of a task whose rows can be read."""
+    batch_no = loaded.task.batch_no
+    batch = None if batch_no is None else loaded.task.task_id
+    if batch_no is not None and batch_no != loaded.task.task_no:
+        batch = next((legible(one.task).task_id for one in await store.load_tasks((batch_no,))), None)
     number = loaded.task.parent_step
     parents: Mapping[int, ParentStep] = {} if number is None else await store.load_parents((number,))
     sources = {} if loaded.task.forked_from is None else await load_sources(loaded, store)
-    return Relatives(parents.get(number or 0), await load_children(loaded.steps, store), sources)
+    return Relatives(parents.get(number or 0), await load_children(loaded.steps, store), sources, batch=batch)
 
 
 async def load_sources(loaded: Loaded, store: StateStore) -> dict[int, ParentStep]:

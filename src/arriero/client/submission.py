@@ -76,6 +76,8 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
     if options.convoy is not None or options.sequence is not None or options.end_of_sequence is not False:
         check_order(options)
     code = find_code(session, call)
+    if options.convoy is None and isinstance(call, WorkflowCall) and call.workflow.handles_batches:
+        raise InvalidInput(f"workflow {code.name} handles batches of a convoy: name the key, by convoy=")
     return Submit(
         actor="client",
         task_id=session.ports.new_task_id() if task_id is None else codec.check_id(task_id, "task_id"),

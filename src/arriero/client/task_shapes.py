@@ -138,11 +138,12 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A task as it stands, with its steps.
 
     ``payloads``: over HTTP: ``withheld`` if the token lacks the scope read-payloads; then arguments, results, output, checkpoints, details
-    of failures and the record are left out. ``turn``: where it stands in its convoy: waiting, open, ended or set_aside.
+    of failures and the record are left out. ``turn``: where it stands in its convoy: waiting, open, batched, ended or set_aside.
 
     ``published``: what its code published last, at ``published_at``; null: nothing. Steps have the same.
     ``parent``: id of the task whose code has started it, and ``parent_step``, the label of the step that it is there.
     ``forked_from``: of a fork: id of the task that it does again from ``forked_step`` on.
+    ``batch``: id of the task that handles its message in a batch of its convoy, which may be itself.
 
     ``took_seconds``: from submission to end, without ``waited_seconds``, in which it has waited for an operator.
     ``held_by``: the process that drives it. ``unreadable``: columns that this release cannot read; what is shown in their
@@ -192,6 +193,7 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     parent_step: str | None = None
     forked_from: str | None = None
     forked_step: str | None = None
+    batch: str | None = None
 
 
 class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -159,7 +159,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
             ``published_at``: when.
         tags: as they are now, by name.
         parent: id of the task whose code has started it; None: none has, or it was purged. ``parent_step``: the label of the
-            step that it is there.
+            step that it is there. ``batch``: id of the task that handles its message in a batch of its convoy.
         forked_from: of a fork: id of the task that it does again from ``forked_step`` on; None: it is none, or that was purged.
     """
 
@@ -201,6 +201,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
     parent_step: str | None = None
     forked_from: str | None = None
     forked_step: str | None = None
+    batch: str | None = None
 
     @property
     def last_failure(self) -> FailureView | None:
@@ -239,7 +240,7 @@ def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None, family: "Relati
     starts = (task.not_before, *(step.not_before for step in loaded.life if step.state is StepState.PENDING))
     if task.snoozed_until is not None and task.snoozed_until in starts:
         return f"the end of its snooze at {as_datetime(task.snoozed_until).isoformat(timespec='seconds')}"
-    if task.turn is Turn.WAITING and loaded.convoy is not None:
+    if task.turn in (Turn.WAITING, Turn.BATCHED) and loaded.convoy is not None:
         return describe_turn_wait(task, loaded.convoy, ahead)
     for step in loaded.life:
         if step.state in STEP_OPEN and is_wait(step):
@@ -279,11 +280,12 @@ async def read_holders(loaded: Loaded, store: "StateStore") -> dict[int, str]:
 
 
 async def read_family(loaded: Loaded, store: "StateStore") -> "Relatives | None":
-    """Read the parent and the children of a task; None: it has neither."""
+    """Read the parent, the children, the batch and the origin of a task; None: it has none."""
     task = loaded.task
     if (
         task.parent_step is None
         and task.forked_from is None
+        and task.batch_no is None
         and not any(step.kind is StepKind.CHILD for step in loaded.steps)
     ):
         return None

@@ -22,6 +22,7 @@ from ..model import (
     EditRow,
     Instant,
     LateAnswerRow,
+    Loaded,
     SignalRow,
     StatusKind,
     StatusRow,
@@ -329,6 +330,21 @@ class Rows(BreakerRows, LimitRows, Protocol):
         """The first task of a convoy that waits for its turn behind a (rank, place), locked by this transaction.
 
         Raises: core.convoys.Held - it is another transaction's just now; NextUnreadable - this release cannot read it.
+        """
+        ...
+
+    def waiting_line(self, convoy_no: int, after: tuple[int, int], limit: int) -> tuple[int, list[Loaded]]:
+        """Lock the first tasks of a convoy that wait behind a (rank, place), in their order, each without its steps.
+
+        Returns: how many tasks were placed in the convoy before the others were read, and those: up to the first that another
+            transaction has, or that this release cannot read.
+        """
+        ...
+
+    def unended_messages(self, batch_no: int, state: TaskState) -> list[TaskRow]:
+        """Lock the tasks whose messages a batch has, without the one that handles it, and that are not in that state.
+
+        Raises: core.convoys.Held - another transaction has one.
         """
         ...
 

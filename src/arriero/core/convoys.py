@@ -98,6 +98,7 @@ class ConvoyWriter:
         if task.state is not TaskState.HELD:
             writer.set(turn=Turn.ENDED)
             self._end_turn(writer)
+            self.end_messages(task)
             return True
         word = resolve_convoy_policy(self.convoy, task).head
         if word == "skip":
@@ -105,6 +106,13 @@ class ConvoyWriter:
             return True
         self.stop(writer, word)
         return False
+
+    def end_messages(self, task: TaskRow) -> None:
+        """End the tasks whose messages the task had in a batch. Raises: Held, before anything is written."""
+        if task.batch_no is not None and task.batch_no == task.task_no:
+            from .batch_ends import end_messages  # only who handles batches pays for loading it
+
+            end_messages(self, task)
 
     def _end_turn(self, writer: Writer, why: str | None = None) -> None:
         self.set(state=ConvoyState.IDLE, open_task=None, fence=self.convoy.fence + 1)
@@ -428,6 +436,7 @@ def _leave_convoy(convoy_writer: ConvoyWriter, writer: Writer) -> None:
         return
     writer.set(turn=Turn.ENDED)
     writer.events.append(ConvoyLeft(*convoy_writer.take_number()))
+    convoy_writer.end_messages(task)
     if convoy_writer.convoy.state is ConvoyState.GAP and convoy_writer.convoy.parked_at is None:
         convoy_writer.set(look_at=writer.now)
 
@@ -440,6 +449,10 @@ def find_next_turn(convoy: ConvoyRow, rows: Rows, now: Instant) -> ConvoyChange:
         convoy_writer.open_next_turn()
         return convoy_writer.change()
     convoy_writer.set(look_at=None)
+    if convoy.full_at is not None:
+        from .batch_ends import wake_full_batch  # only who handles batches pays for loading it
+
+        wake_full_batch(convoy_writer)
     if convoy.state is ConvoyState.OPEN:
         convoy_writer.close_forgotten_turn()
     return convoy_writer.change()

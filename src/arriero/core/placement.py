@@ -149,6 +149,7 @@ def open_turn(task: TaskRow, convoy: ConvoyRow, now: Instant) -> tuple[TaskRow, 
         reached=max(convoy.reached, task.rank),
         expected=convoy.expected if task.sequence is None else max(convoy.expected, task.sequence + 1),
         gap_since=None,
+        full_at=None,
         alerted_task=None if convoy.alerted_task == task.task_no else convoy.alerted_task,
         look_at=None,
     )

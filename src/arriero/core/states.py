@@ -17,6 +17,8 @@ class TaskEvent(StrEnum):
     HELD = "held"
     RESUBMITTED = "resubmitted"  # an operator: forward again, in a new incarnation
     UNDO_RESUMED = "undo_resumed"  # an operator: a failed undo continues, in a new incarnation
+    BATCH_ENDED = "batch_ended"  # the task that handled its message in a batch was processed
+    BATCH_UNDONE = "batch_undone"  # that task was compensated
 
 
 class StepEvent(StrEnum):
@@ -54,6 +56,11 @@ TASK_MOVES: dict[tuple[TaskState, TaskEvent], TaskState] = {
     (TaskState.HELD, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,
     (TaskState.PROCESSED, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,
     (TaskState.COMPENSATED, TaskEvent.RESUBMITTED): TaskState.PENDING,
+    # A task whose message another one handles has no life of its own: it ends as that one, whenever that one ends.
+    (TaskState.PENDING, TaskEvent.BATCH_ENDED): TaskState.PROCESSED,
+    (TaskState.COMPENSATED, TaskEvent.BATCH_ENDED): TaskState.PROCESSED,
+    (TaskState.PENDING, TaskEvent.BATCH_UNDONE): TaskState.COMPENSATED,
+    (TaskState.PROCESSED, TaskEvent.BATCH_UNDONE): TaskState.COMPENSATED,
 }
 
 STEP_MOVES: dict[tuple[StepState, StepEvent], StepState] = {

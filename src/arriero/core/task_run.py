@@ -27,7 +27,7 @@ from .replay import (
     may_be_left,
     replay,
 )
-from .supervision import READ_REMEDY, REFUSED_ARGUMENTS
+from .supervision import READ_REMEDY, REFUSED_ARGUMENTS, decode_task_policy
 from .transitions import build_new_task
 
 _WITH_RESULT = (StepState.COMPLETED, StepState.FAILED)
@@ -376,6 +376,8 @@ def run_ahead(
     code = codes.get(behind.task.workflow) if may_run(app, behind.task.app) else None
     if code is None or behind.task.state is not TaskState.PENDING or behind.task.opened_count:
         return None
+    if decode_task_policy(behind.task.policy).convoy.handle_batch is not None:
+        return None  # with what it runs is known in its turn
     kept = ending.convoy_state if isinstance(ending, Process) else None
     found = convoy if kept is None else replace(convoy, value=kept)
     return _at_first_steps(behind.as_begun(now, found), code)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ..events.task import OperatorApproval
-from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, SignalRow, StepRow, TailRow, TaskRow, Verb
+from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, SignalRow, StepRow, TailRow, TaskRow, TaskState, Verb
 from ..model.agents import AgentLimitsRow, BreakerRow
 from ..model.answers import Refusal
 from ..model.commands import Operate
@@ -84,6 +84,12 @@ class _LoadedRows:
 
     def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
         return None
+
+    def waiting_line(self, convoy_no: int, after: tuple[int, int], limit: int) -> tuple[int, list[Loaded]]:
+        return 0, []
+
+    def unended_messages(self, batch_no: int, state: TaskState) -> list[TaskRow]:
+        return []
 
     def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
         return 0

@@ -6,7 +6,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -129,6 +129,13 @@ class Signature:
         hints = self._hints or {}
         parameters = tuple((p.name, p.kind, p.default, hints.get(p.name, Any)) for p in self._parameters)
         return (*parameters, hints.get("return", Any))
+
+    def takes_one_list(self) -> bool:
+        """Returns True if the function takes one parameter, a list without a default. Types not defined yet may be one."""
+        if len(self._parameters) != 1 or not self._required:
+            return False
+        of = (self._hints or {}).get(self._parameters[0].name, list)
+        return (typing.get_origin(of) or of) in (list, Sequence)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Arguments of a call as JSON text, only those given, checked against the types.

@@ -136,6 +136,11 @@ class WorkflowCall(CallValue[R_co]):
                 f"{name}(...) is a call value: start it with app.submit({name}(...)), then await task.result(), or do both"
                 f" with app.execute({name}(...))"
             )
+        if self.workflow.handles_batches:
+            raise DefinitionError(
+                f"{name} handles batches of a convoy: it cannot be a child task, which has an end of its own; submit it from a"
+                " step, by app.submit(..., convoy=...)"
+            )
         if self._awaited_before:
             raise ArrieroError(
                 f"a call value of {name} was awaited twice; call {name}(...) again for a second child task"
@@ -219,6 +224,13 @@ class Workflow(Declared, Generic[P, R]):
             if not isinstance(one, Signal | Request):
                 what = f"workflow {self.name}: each of signals"
                 raise DefinitionError(f"{what} is {one!r}; it must be of the type Signal or Request")
+        if self.handles_batches:
+            _check_takes_list(self.name, self.signature)
+
+    @property
+    def handles_batches(self) -> bool:
+        """True if one task of it handles what many of its convoy were submitted with."""
+        return self.policy.convoy.handle_batch is not None
 
     @functools.cached_property
     def signals(self) -> MentionedSignals:
@@ -245,6 +257,15 @@ class Workflow(Declared, Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<workflow {self.name}>"
+
+
+def _check_takes_list(name: str, signature: Signature) -> None:
+    """Check that a workflow that handles batches takes one list. Raises DefinitionError."""
+    if not signature.takes_one_list():
+        raise DefinitionError(
+            f"workflow {name} handles batches: it must take one parameter that is a list and has no default, like"
+            f" `async def {name}(lines: list[Line])`; each task is submitted with a separate list, and they are joined"
+        )
 
 
 class WorkflowOptions(TypedDict, total=False):

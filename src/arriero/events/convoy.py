@@ -6,7 +6,7 @@ Except for ``ConvoyPlaced`` they carry a ``number`` that counts all events of on
 from msgspec import UNSET, Raw, UnsetType
 
 from ..model import Instant
-from ..text.format import format_instant
+from ..text.format import format_count, format_instant
 from .base import HistoryEvent, HistoryNames
 
 _WHY_SET_ASIDE = {"late": "it came too late", "ledger": "its convoy takes it no more"}
@@ -128,6 +128,47 @@ class ConvoyMoved(NumberedEvent, frozen=True, tag="convoy.moved"):
         return "it comes before all others that wait in its convoy"
 
 
+class ConvoyBatched(NumberedEvent, frozen=True, tag="convoy.batched"):
+    """A batch of the convoy is gathered, in the histories of the task that handles it and of those whose messages it has.
+
+    Args:
+        batch: number of the task that handles it.
+        rank: of the event's own task.
+        expected: the convoy's next sequence after it.
+        messages: in the history of the task that handles it: how many it has, its own included; 0: the batch is full, and
+            the task is due for that.
+        most: how many it may have.
+        arguments: hash of those that its code gets.
+    """
+
+    batch: int
+    rank: int
+    expected: int
+    messages: int | None = None
+    most: int = 0
+    arguments: str | None = None
+
+    def describe(self, names: HistoryNames) -> str:
+        if self.messages is None:
+            return f"its message is in the batch of task number {self.batch}, and ends as that task ends"
+        if not self.messages:
+            return "its batch is full"
+        return f"it handles a batch of {format_count(self.messages, 'message')}"
+
+
+class ConvoyMessageEnded(NumberedEvent, frozen=True, tag="convoy.message_ended"):
+    """The task ended with the batch that its message is in. ``output``: as a hash."""
+
+    batch: int
+    state: str
+    fence: int
+    output: str | None
+    failure: Raw | UnsetType = UNSET
+
+    def describe(self, names: HistoryNames) -> str:
+        return f"it ended {self.state}, as its batch, task number {self.batch}"
+
+
 # --- in its own stream
 class ConvoyWaiting(NumberedEvent, frozen=True, tag="convoy.waiting"):
     """Sequences from ``expected`` up to but without ``before`` are missing."""
@@ -172,5 +213,7 @@ EventOfTurn = (
     | ConvoyLeft
     | ConvoySetAside
     | ConvoyMoved
+    | ConvoyBatched
+    | ConvoyMessageEnded
 )
 EventOfConvoy = ConvoyWaiting | ConvoySkipped | ConvoyParked | ConvoyAction

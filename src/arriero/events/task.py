@@ -14,6 +14,7 @@ _WHY_RELEASED = {
     "lost": "freed: the process that drove it was lost",
     "stuck": "freed by the Supervisor: the process that drove it lives but made no progress",
     "limit": "freed by the Supervisor, for its undo",
+    "gathers": "put down while its batch is gathered",
     "workflow_paused": "it waits, because its workflow is paused for new tasks",
     "workflow_resumed": "its workflow was resumed: it may begin",
 }

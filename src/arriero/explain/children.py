@@ -19,16 +19,18 @@ class Relatives(NamedTuple):
         children: by the number of their step; one that was not submitted yet, was purged, or may not be seen is left out.
         sources: by number, the step from which a task is forked, and those that its copies are of; with their tasks.
         forks: the first tasks that are forked from it, if they were asked for.
+        batch: id of the task that handles its message in a batch, which may be itself.
     """
 
     parent: ParentStep | None
     children: Mapping[int, TaskRow]
     sources: Mapping[int, ParentStep] = {}
     forks: Sequence[TaskRow] = ()
+    batch: str | None = None
 
     def with_forks(self, forks: Sequence[TaskRow]) -> "Relatives":
         """Return them with the forks of the task."""
-        return Relatives(self.parent, self.children, self.sources, forks)
+        return Relatives(self.parent, self.children, self.sources, forks, self.batch)
 
     def show_parent(self, task: TaskRow) -> dict[str, Any]:
         """The fields of a task that name its parent, and the task that it is forked from."""
@@ -38,6 +40,7 @@ class Relatives(NamedTuple):
             "parent_step": None if parent is None else parent.label,
             "forked_from": None if origin is None else origin.task_id,
             "forked_step": None if origin is None else origin.label,
+            "batch": self.batch,
         }
 
     def show_child(self, loaded: Loaded, step: StepRow) -> dict[str, Any]:

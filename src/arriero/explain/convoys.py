@@ -167,6 +167,8 @@ def describe_turn_wait(task: TaskRow, convoy: ConvoyRow, ahead: TasksAhead | Non
 
     ``ahead``: who comes before it; None: nobody asked.
     """
+    if task.turn is Turn.BATCHED:
+        return f"the end of its batch in convoy {convoy.key!r}, which task number {task.batch_no} handles"
     says = f"its turn in convoy {convoy.key!r}"
     if ahead is not None and ahead.count:
         says += f", behind {'more than ' if ahead.more else ''}{format_count(ahead.count, 'other')}"

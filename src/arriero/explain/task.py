@@ -100,6 +100,8 @@ class EndedTask(TaskSituation):
     def _describe_processed(self) -> list[Reason]:
         may_undo = find_pivot(self.life) is None
         moved = ", except compensate, which undoes it" if may_undo else ""
+        if batch := self._describe_batch():
+            moved = f"; {batch}, and only with that it is undone"
         says = f"processed{self._format_end()}: it is done, and no command changes it{moved}"
         return [Reason("ended", says, since=self.task.ended_at)]
 
@@ -112,6 +114,8 @@ class EndedTask(TaskSituation):
         )
         if self.task.forked_from is not None:
             says = f"compensated{self._format_end()}, all that it did is undone: {why}{left}; a fork is not resubmitted"
+        if batch := self._describe_batch():
+            says = f"compensated{self._format_end()}: {why}; {batch}, and only with that it runs again"
         line = [] if self.failure is None else locate_failure(self.failure.trace, self.failure.step)
         return [Reason("ended", says, since=self.task.ended_at), *line]
 

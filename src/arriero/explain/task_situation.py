@@ -76,6 +76,14 @@ class TaskSituation:
     def _at(self, instant: Instant) -> str:
         return format_instant_and_age(instant, self.now)
 
+    def _describe_batch(self) -> str:
+        """Describe who handles its message in a batch; empty: no other task does."""
+        number = self.task.batch_no
+        if number is None or number == self.task.task_no:
+            return ""
+        batch = None if self.family is None else self.family.batch
+        return f"its message is in the batch of task {batch or f'number {number}, which was purged'}"
+
     def _format_lack_of_supervisor(self) -> str:
         return "" if self.running.list_with_role("supervisor") else ", but no process alive runs one"
 

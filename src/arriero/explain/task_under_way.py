@@ -96,6 +96,8 @@ class TaskUnderWay(TaskSituation):
     def _describe_wait_for_turn(self) -> list[Reason]:
         """Describe the wait for the turn in its convoy; nothing once its turn has come."""
         task, convoy = self.task, self.convoy
+        if convoy is not None and task.turn is Turn.BATCHED:
+            return [Reason("in_batch", f"{self._describe_batch()}; it ends as that task ends")]
         if convoy is None or task.turn is not Turn.WAITING:
             return []
         where = format_place(task, convoy.ordering)
@@ -111,6 +113,10 @@ class TaskUnderWay(TaskSituation):
         if convoy is None or task.turn is not Turn.OPEN:
             return []
         where = format_place(task, convoy.ordering)
+        if convoy.full_at is not None and task.batch_no is None and task.not_before is not None:
+            most = decode_task_policy(task.policy).convoy.handle_batch
+            says = f"it gathers a batch of convoy {convoy.key!r}: it begins with {most} messages, or {self._at(task.not_before)}"
+            return [Reason("gathers_batch", says, until=task.not_before)]
         says = f"it has the turn in convoy {convoy.key!r}, with {where}: the others of the convoy wait for its end"
         return [Reason("has_the_turn", says)]
 

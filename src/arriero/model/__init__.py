@@ -91,6 +91,7 @@ class Turn(StrEnum):
     OPEN = "open"  # it is its turn, until it has ended; if it is held, the key is blocked on it
     ENDED = "ended"  # processed or compensated
     SET_ASIDE = "set_aside"  # passed over; only an operator brings it back
+    BATCHED = "batched"  # another task handles its message: ``TaskRow.batch_no``; it ends as that one ends
 
 
 class ConvoyState(StrEnum):
@@ -183,6 +184,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     parent_step: int | None = None  # number of the step of another task that it is; it stays
     depth: int = 0  # how many tasks stand above it
     forked_from: int | None = None  # of a fork: number of the step from which on it does another task again; it stays
+    batch_no: int | None = None  # number of the task that handles its message in a batch, which may be itself; it stays
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -211,6 +213,7 @@ class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     link: int = 0  # of its own stream in the history
     head: str = ""
     trace_link: str | None = None  # to the span of the last task that ended in its turn; see trace_context.encode_link
+    full_at: int | None = None  # the batch that its open task gathers is full once that number of tasks was placed
 
     @property
     def shown(self) -> str:

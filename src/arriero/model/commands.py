@@ -106,6 +106,19 @@ class Claim(Command, frozen=True, gc=False, kw_only=True):
     only: tuple[int, ...] = ()
 
 
+class GatherBatch(Command, frozen=True, gc=False, kw_only=True):
+    """The Scheduler's write for a task whose turn has come and whose convoy handles batches: it takes what waits behind it.
+
+    If it is not time yet, the task is put down until the batch is full, or its time is over.
+    """
+
+    task_no: int
+    process_no: int
+    fence: int
+    revision: int
+    convoy_no: int
+
+
 class Take(Command, frozen=True, gc=False, kw_only=True):
     """Take due requests for Agents with room. ``room``: (agent, how many); ``names``: steps whose code is here.
 
@@ -443,6 +456,7 @@ TaskCommand = (
     | EndByLimit
     | FreeTask
     | NoteChildEnd
+    | GatherBatch
     | SendSignal
     | CommandOfPerson
 )

@@ -214,18 +214,41 @@ class Adaptive(msgspec.Struct, frozen=True, kw_only=True):
         _check_factor(self.tolerance, "Adaptive.tolerance", most=10)
 
 
+BATCH_MAX = 1_000  # messages that one task handles: they end in one commit
+BATCH_SECONDS_MAX = 86_400.0
+
+
 class ConvoyPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Behaviour of a convoy when its head fails permanently, and when a sequence number is missing."""
+    """Behaviour of a convoy when its head fails permanently, when a sequence number is missing, and when many tasks wait.
+
+    Args:
+        handle_batch: hand that many waiting tasks of the key at most to one task, 1 to 1,000. None: one after the other.
+        batch_within: seconds, from the submission of the first, for which a batch waits until it is full; at most a day.
+    """
 
     head: Literal["wait", "skip", "park"] = "wait"
     gap: Literal["wait", "skip", "park"] = "wait"
     gap_within: Duration = 3600.0
+    handle_batch: int | None = None
+    batch_within: Duration = 0.0
 
     def __post_init__(self) -> None:
         for name, word in (("head", self.head), ("gap", self.gap)):
             if word not in ("wait", "skip", "park"):
                 raise DefinitionError(f"ConvoyPolicy.{name} is {word!r}; it must be 'wait', 'skip' or 'park'")
         _keep_seconds(self, "gap_within", "ConvoyPolicy.gap_within")
+        _keep_seconds(self, "batch_within", "ConvoyPolicy.batch_within")
+        if self.handle_batch is not None:
+            check_count(self.handle_batch, "ConvoyPolicy.handle_batch", least=1, most=BATCH_MAX)
+        elif self.batch_within:
+            raise DefinitionError(
+                "ConvoyPolicy.batch_within is about batches: give handle_batch=, the tasks of one, too"
+            )
+        assert isinstance(self.batch_within, float)
+        if self.batch_within > BATCH_SECONDS_MAX:
+            raise DefinitionError(
+                f"ConvoyPolicy.batch_within is {self.batch_within:g} seconds; it must be at most a day"
+            )
 
 
 class ChildOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -324,7 +347,13 @@ def set_limits(policy: StepPolicy, limits: Mapping[str, float | None]) -> StepPo
 
 DEFAULT_CONVOY_POLICY = ConvoyPolicy()
 # What releases without them mean.
-_LEFT_OUT = (',"max_calls":null', ',"charge_outages":false', ',"complete_within_factor":1.0')
+_LEFT_OUT = (
+    ',"max_calls":null',
+    ',"charge_outages":false',
+    ',"complete_within_factor":1.0',
+    ',"handle_batch":null',
+    ',"batch_within":0.0',
+)
 
 
 class TaskPolicy(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -371,6 +371,8 @@ def explain_left_out(verb: Verb, task: TaskRow) -> str:
         return "not paused"
     if verb is Verb.PAUSE and task.paused_at is not None:
         return "paused already"
+    if verb is not Verb.TAG and task.batch_no not in (None, task.task_no):
+        return f"handled in the batch of another task, number {task.batch_no}: act on that one"
     return ""
 
 

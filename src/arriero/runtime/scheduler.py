@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..core.capacity import build_shares
 from ..core.drive import Surroundings, decide_put_down
@@ -19,12 +20,14 @@ from .child_tasks import ChildTasks, SubmitChild
 from .code import Code
 from .driver_parts import Parts, start_run
 from .membership import Membership
-from .ports import Ports
 from .process_context import ProcessContext
 from .reload import ReloadQueue
 from .report_verdicts import UNANSWERED, read_verdict
-from .speculative_start import SpeculativeStarts
+from .speculative_start import ConvoyYield, SpeculativeStarts
 from .task_driver import TaskDriver
+
+if TYPE_CHECKING:
+    from .batches import BatchGatherer
 
 logger = logging.getLogger("arriero")
 
@@ -33,44 +36,6 @@ REPORT_SECONDS_MAX = (
     600.0  # how long it is: then its attempt has expired, or the person who fixes the row answers by hand
 )
 UNSEEN_SECONDS = 1.0  # what has begun so and asks for no further write is marked as seen after so long
-
-KEY_SECONDS = 0.25  # a process keeps the key of a convoy so long, then others may take it
-COURTESY_SECONDS = 0.1  # after it let a key go a process claims nothing: they are notified of it first, or poll
-COURTESY_EVERY = 0.3  # from one such pause to the next
-
-
-class ConvoyYield:
-    """Lets the key of a convoy go in time. ``others``: how many other processes claim tasks."""
-
-    def __init__(self, ports: Ports, others: Callable[[], int]) -> None:
-        self._clock = ports.clock
-        self._others = others
-        self._until = 0.0
-        self._is_waiting = False
-
-    def should_release_key(self, key_since: float) -> bool:
-        """Returns True if a key held since then must be released after this task, for other processes to take."""
-        now = self._clock.monotonic()
-        if not self._others() or now - key_since < KEY_SECONDS:
-            return False
-        if now >= self._until - COURTESY_SECONDS + COURTESY_EVERY:
-            self._until = now + COURTESY_SECONDS
-        return True
-
-    def should_delay_claim(self, claim: Callable[[], None]) -> bool:
-        """Returns True if a key was just released for others; then ``claim`` is called a little later."""
-        left = self._until - self._clock.monotonic()
-        if left <= 0 or not self._others():
-            return False
-        if not self._is_waiting:
-            self._is_waiting = True
-            self._clock.call_later(left, lambda: self._end_delay(claim))
-        return True
-
-    def _end_delay(self, claim: Callable[[], None]) -> None:
-        self._is_waiting = False
-        claim()
-
 
 CLAIM_MAX = 100  # tasks in one claim: few enough that processes which claim at the same time share what there is
 BEGINNING_MAX = 100  # tasks that begin with their submission whose commits are in transit; others are claimed
@@ -150,6 +115,7 @@ class Scheduler:
             on_submitted=self.claim_soon,
         )
         self.look_after_children, self.begin_children = self._children.look, self._children.begin
+        self._batches: BatchGatherer | None = None
         self._claiming = False
         self._claims_all = False  # the next claim is for whatever is due
         self._woken: list[int] = []  # tasks for the next claim, which commands that are put before it may wake
@@ -239,6 +205,13 @@ class Scheduler:
     ) -> None:
         """Drive a task that is ours, from its record; ``reports`` came for it and are not recorded yet."""
         task = loaded.task
+        if task.convoy_no is not None and task.batch_no is None:
+            if self._batches is None:
+                from .batches import BatchGatherer  # only who has convoys pays for loading it
+
+                self._batches = BatchGatherer(self._context, take_over=self.take_over, reload=self.reload_soon)
+            if self._batches.gather(loaded, key_since):
+                return
         run = start_run(loaded, self._codes.get(task.workflow))
         if run.execution is not None:
             self._proven.add(task.workflow)
@@ -476,7 +449,8 @@ class Scheduler:
     # --- the end of the process
     def is_busy(self) -> bool:
         """Returns True if a task is held here, or may still come with a claim, a submission or a reload."""
-        return bool(self.drivers or self._reloads.pending or self.starts.under_way) or self._claiming
+        gathers = self._batches is not None and self._batches.under_way
+        return bool(self.drivers or self._reloads.pending or self.starts.under_way or gathers) or self._claiming
 
     def drain(self) -> None:
         """Claim nothing any longer."""
@@ -485,6 +459,8 @@ class Scheduler:
     def abandon(self) -> None:
         """Forget everything held: it is another's now."""
         self._abandoned = True
+        if self._batches is not None:
+            self._batches.under_way.clear()
         self.starts.abandon()
         for driver in self.drivers.values():
             driver.is_held = False

@@ -65,7 +65,7 @@ CONVOY_CHANGES = tuple(column for column in CONVOY if column not in ("convoy_no"
 TAIL_CHANGES = tuple(column for column in TAIL if column not in ("convoy_no", "key"))
 TASK_REWRITES = (
     *TASK_CHANGES, "rank", "place", "sequence", "ledger_no", "submitted_at", "incarnation", "seed", "complete_by", "past_count",
-    "branched_at", "app", "snoozed_until", "tags", "submitted_tags",
+    "branched_at", "app", "snoozed_until", "tags", "submitted_tags", "batch_no",
 )  # fmt: skip
 STEP_CHANGES = (
     "state", "attempt", "failure_count", "lost_count", "taken", "in_doubt", "fence", "locked_by", "not_before",

@@ -40,6 +40,7 @@ from ...model.commands import (
     EndByLimit,
     ExtendAttempt,
     FreeTask,
+    GatherBatch,
     NoteChildEnd,
     Operate,
     OperateConvoy,
@@ -127,6 +128,10 @@ class Batch:
                 return transitions.free(command, self._table, self.now, SUPERVISOR_LEASE)
             case NoteChildEnd():
                 return note_child_end(command, self._table, self.now)
+            case GatherBatch():
+                from ...core.batches import gather_batch  # only who handles batches pays for loading it
+
+                return gather_batch(command, self._table, self.now)
             case SendSignal():
                 return send_signal(command, self._table, self.now)
             case Operate():
@@ -157,6 +162,8 @@ class Batch:
 
     def _with_next(self, applied: Applied, change: ConvoyChange, command: AnyCommand) -> Applied:
         """Add the next task of the convoy, if the same commit has claimed it for the process that asked."""
+        if isinstance(command, GatherBatch):
+            return self._with_batch(applied, change)
         last = change.follows[-1] if change.follows else None
         if last is None or last.task.locked_by is None or not isinstance(command, Advance):
             return applied
@@ -173,6 +180,14 @@ class Batch:
             begun=tuple(last.dispatches) if change.begins else None,
             following=self._table.find_following(task),
         )
+
+    def _with_batch(self, applied: Applied, change: ConvoyChange) -> Applied:
+        """Add the task that has gathered its batch, with the arguments of all; nothing if it was put down."""
+        task = applied.task
+        if task.locked_by is None:
+            return applied
+        steps = self._table.steps_of(task.task_no) if task.opened_count else ()
+        return msgspec.structs.replace(applied, next=self._load_next(task, steps, change))
 
     def _load_next(self, task: TaskRow, steps: tuple[StepRow, ...], change: ConvoyChange) -> Loaded:
         signals = self._table.inbox(task.task_no) if task.inbox else ()

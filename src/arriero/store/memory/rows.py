@@ -92,7 +92,12 @@ class MemoryDue(MemoryWorkflowPauses, CommandRows, ReadingRows):
         left_alone, now = set(self._quarantine.convoys()), self.now()
         due = [(c.look_at, c) for c in self.convoys.values() if is_due(c.look_at, now)]
         found = [convoy for _, convoy in sorted(due, key=lambda one: (one[0], one[1].convoy_no))]
+        found += [c for c in self.convoys.values() if self._is_full(c) and c not in found]
         return self._quarantine.readable(convoy for convoy in found if convoy.convoy_no not in left_alone)[:limit]
+
+    def _is_full(self, convoy: ConvoyRow) -> bool:
+        """Returns True if the batch that its open task gathers is full."""
+        return convoy.full_at is not None and convoy.full_at <= self.tails[convoy.convoy_no].placed
 
     def lock_claimable(self, command: Claim, probation: bool, limit: int) -> list[Loaded]:
         left_alone, now = set(self._quarantine.tasks()), self.now()

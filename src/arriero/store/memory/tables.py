@@ -394,6 +394,20 @@ class MemoryConvoys(MemoryProgress):
             self._quarantine.add(error)
             raise NextUnreadable(error) from error
 
+    def waiting_line(self, convoy_no: int, after: tuple[int, int], limit: int) -> tuple[int, list[Loaded]]:
+        found: list[Loaded] = []
+        try:
+            while len(found) < limit and (task := self.next_waiting(convoy_no, after)) is not None:
+                found.append(Loaded(task, self.arguments(task.task_no), ()))
+                after = (task.rank or 0, task.place or 0)
+        except (NextUnreadable, UnreadableRow):
+            pass
+        return self.tails[convoy_no].placed, found
+
+    def unended_messages(self, batch_no: int, state: TaskState) -> list[TaskRow]:
+        found = (task for task in self.tasks.values() if task.batch_no == batch_no and task.task_no != batch_no)
+        return [refuse_unreadable(task) for task in found if task.state is not state]
+
     def find_following(self, task: TaskRow) -> Loaded | None:
         assert task.convoy_no is not None
         try:

@@ -22,6 +22,7 @@ from ...model.commands import (
     EndByLimit,
     ExtendAttempt,
     FreeTask,
+    GatherBatch,
     NoteChildEnd,
     Operate,
     OperateConvoy,
@@ -233,10 +234,9 @@ def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
                 named.tasks.add(task_no)
                 named.all_of.add(task_no)
                 named.convoys_of.add(task_no)
-            case OperateConvoy(convoy_no=convoy_no):
+            case OperateConvoy(convoy_no=convoy_no, task_no=task) | GatherBatch(convoy_no=convoy_no, task_no=task):
                 named.convoys.add(convoy_no)
-                if command.task_no is not None:
-                    named.tasks.add(command.task_no)
+                named.tasks.update(() if task is None else (task,))
             case _:
                 pass
     return named
@@ -362,6 +362,7 @@ class BatchTransaction:
                 "apart": self._context.quarantine.convoys(),
             }
             asked["due"] = ask("lock_due_convoys", of_clock)
+            asked["full"] = ask("lock_full_convoys", of_clock)
         return asked
 
     def _ask_claimed(self, task_nos: list[int]) -> tuple[PendingAnswer, PendingAnswer]:
@@ -379,7 +380,8 @@ class BatchTransaction:
             drained = (number for (number,) in asked["select_drained"].fetchall())
             self._rows.keep_sealed(asked["seal_drained"].fetchall(), drained)
         if named.looks:
-            self._rows.keep_due_convoys(asked["due"].fetchall())
+            due = {row[0]: row for row in (*asked["due"].fetchall(), *asked["full"].fetchall())}
+            self._rows.keep_due_convoys(list(due.values()))
 
     def _keep_term(self, row: tuple[Any, ...] | None) -> bool:
         """False: another transaction is just changing the lease."""

@@ -1,11 +1,11 @@
 """Convoys on PostgreSQL inside one transaction: the one who changes one has locked its row."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...core.convoys import Gone, Held, NextUnreadable
 from ...errors import UnreadableRow
-from ...model import ConvoyRow, Loaded, TailRow, TaskRow, Turn
+from ...model import ConvoyRow, Loaded, TailRow, TaskRow, TaskState, Turn
 from ..contract import Busy
 from ..engine.commands import ReadLate
 from ..readable import refuse_unreadable
@@ -132,6 +132,48 @@ class PostgresConvoyRows(PostgresTaskRows):
         if task is None or task.turn is not Turn.WAITING:
             raise Held
         return task
+
+    def waiting_line(self, convoy_no: int, after: tuple[int, int], limit: int) -> tuple[int, list[Loaded]]:
+        """Raises ReadLate when it has locked some: then it answers with those, so that tasks that come meanwhile end no line."""
+        if convoy_no not in self._lines:
+            self.flush()
+            tails = self.ask("select_tails", {"convoy_nos": [convoy_no]}).fetchall()
+            asked = {"convoy_no": convoy_no, "rank": after[0], "place": after[1], "limit": limit}
+            numbers = [task_no for (task_no,) in self.ask("select_waiting_line", asked).fetchall()]
+            self._lines[convoy_no] = tail_of(tails[0]).placed, numbers
+        placed, numbers = self._lines[convoy_no]
+        self._lock_members(numbers)
+        found: list[Loaded] = []
+        for task_no in numbers:
+            task = self._tasks.get(task_no)
+            arguments = self._bodies.get(task_no)
+            if task is None or arguments is None or task.turn is not Turn.WAITING:
+                break
+            found.append(Loaded(task, arguments, ()))
+        return placed, found
+
+    def _lock_members(self, numbers: Sequence[int]) -> None:
+        """Lock tasks, and read their arguments then. Others that another transaction has are left out."""
+        new = [task_no for task_no in numbers if task_no not in self._tasks]
+        asked = self._asked_members | set(new)
+        if asked == self._asked_members:
+            return
+        new, self._asked_members = sorted(asked - self._asked_members), asked
+        self.keep_tasks(self.ask("lock_tasks", {"task_nos": new}).fetchall())
+        self._bodies.update(self.ask("select_bodies", {"task_nos": new}).fetchall())
+        self._now = None
+        raise ReadLate
+
+    def unended_messages(self, batch_no: int, state: TaskState) -> list[TaskRow]:
+        self.flush()
+        asked = {"batch_no": batch_no, "state": state.stored}
+        numbers = [task_no for (task_no,) in self.ask("select_unended_messages", asked).fetchall()]
+        self._lock_members(numbers)
+        for task_no in numbers:
+            self._refuse_unreadable(task_no)
+        if any(task_no not in self._tasks for task_no in numbers):
+            raise Held
+        return [self._tasks[task_no] for task_no in numbers]
 
     def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
         """Returns 0 unless the tail is locked; lock it and read again."""

@@ -581,6 +581,10 @@ BEGIN
         RAISE EXCEPTION 'delay_seconds is %', coalesce(delay_seconds::text, 'null')
             USING ERRCODE = refusal, HINT = 'use 0 or more, and no more than a century (3162240000)';
     END IF;
+    IF convoy IS NULL AND coalesce(whose.policy, known.policy)::json -> 'convoy' ->> 'handle_batch' IS NOT NULL THEN
+        RAISE EXCEPTION 'workflow % handles batches of a convoy', quote_literal(workflow)
+            USING ERRCODE = refusal, HINT = 'name the key, by convoy';
+    END IF;
     SELECT * INTO kept FROM {schema}.keep_task(NULL, json_build_object(
         'task_id', id, 'workflow', workflow, 'arguments', judged.body,
         'body_hash', encode(sha256(convert_to(judged.body, 'UTF8')), 'hex'), 'policy', coalesce(whose.policy, known.policy),

@@ -59,7 +59,8 @@ CREATE TABLE {schema}.task (
     submitted_tags text,            -- those that it came with, as its code sees them, where an operator has changed them
     parent_step bigint,             -- the step of another task that it is; it stays
     depth integer NOT NULL DEFAULT 0, -- how many tasks stand above it
-    forked_from bigint              -- of a fork: the step from which on it does another task again; it stays
+    forked_from bigint,             -- of a fork: the step from which on it does another task again; it stays
+    batch_no bigint                 -- the task that handles its message in a batch, which may be itself
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;
@@ -89,6 +90,7 @@ CREATE UNIQUE INDEX task_parent_step ON {schema}.task (parent_step) WHERE parent
 -- Children that have ended, by when: for a parent that was not woken, because the process died that was about to do so.
 CREATE INDEX task_child_ended ON {schema}.task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;
 CREATE INDEX task_forked ON {schema}.task (forked_from) WHERE forked_from IS NOT NULL;
+CREATE INDEX task_batch ON {schema}.task (batch_no) WHERE batch_no IS NOT NULL;
 CREATE INDEX task_waiting ON {schema}.task (convoy_no, rank, place) WHERE turn = 'waiting';
 CREATE INDEX task_set_aside ON {schema}.task (convoy_no, place) WHERE turn = 'set_aside';
 CREATE INDEX task_of_ledger ON {schema}.task (ledger_no, task_no) WHERE ledger_no IS NOT NULL;
@@ -341,9 +343,11 @@ CREATE TABLE {schema}.convoy (
     created_at bigint NOT NULL,
     link integer NOT NULL DEFAULT 0, -- of its own stream in the history
     head text NOT NULL DEFAULT '',
-    trace_link text                 -- to the span of the last task that ended in its turn: trace and span, in hexadecimal
+    trace_link text,                -- to the span of the last task that ended in its turn: trace and span, in hexadecimal
+    full_at bigint                  -- the batch that its open task gathers is full once that number of tasks was placed
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX convoy_gathers ON {schema}.convoy (convoy_no) WHERE full_at IS NOT NULL;
 CREATE INDEX convoy_due ON {schema}.convoy (look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX convoy_still ON {schema}.convoy (convoy_no) WHERE state IN ('stopped', 'gap') OR parked_at IS NOT NULL;
 

@@ -84,6 +84,8 @@ class PostgresWrittenRows(SignalTable, BreakerTable, LimitTable, ProgressTable, 
         self._convoys: dict[int, ConvoyRow] = {}
         self._next: dict[int, TaskRow] = {}  # that waits and stands first in its convoy, as was read at the start
         self._behind: dict[int, Loaded] = {}  # that waits behind that one, not locked
+        self._lines: dict[int, tuple[int, list[int]]] = {}  # of convoys: tasks placed, and numbers of those that wait
+        self._asked_members: set[int] = set()  # tasks of convoys that this transaction has tried to lock
         self._touched: set[int] = set()  # convoys that have changed since
         self._sealed: dict[int, TailRow] = {}
         self._drained: set[int] = set()  # convoys where nothing waits, as was seen after they were sealed

@@ -56,7 +56,8 @@ CREATE TABLE arriero_task (
     submitted_tags TEXT,            -- those that it came with, as its code sees them, where an operator has changed them
     parent_step INTEGER,            -- the step of another task that it is; it stays
     depth INTEGER NOT NULL DEFAULT 0, -- how many tasks stand above it
-    forked_from INTEGER             -- of a fork: the step from which on it does another task again; it stays
+    forked_from INTEGER,            -- of a fork: the step from which on it does another task again; it stays
+    batch_no INTEGER                -- the task that handles its message in a batch, which may be itself
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.
@@ -79,6 +80,7 @@ CREATE UNIQUE INDEX arriero_task_parent_step ON arriero_task (parent_step) WHERE
 -- Children that have ended, by when: for a parent that was not woken, because the process died that was about to do so.
 CREATE INDEX arriero_task_child_ended ON arriero_task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;
 CREATE INDEX arriero_task_forked ON arriero_task (forked_from) WHERE forked_from IS NOT NULL;
+CREATE INDEX arriero_task_batch ON arriero_task (batch_no) WHERE batch_no IS NOT NULL;
 CREATE INDEX arriero_task_waiting ON arriero_task (convoy_no, rank, place) WHERE turn = 'waiting';
 CREATE INDEX arriero_task_set_aside ON arriero_task (convoy_no, place) WHERE turn = 'set_aside';
 CREATE UNIQUE INDEX arriero_task_sequence ON arriero_task (convoy_no, sequence) WHERE sequence IS NOT NULL;
@@ -347,8 +349,10 @@ CREATE TABLE arriero_convoy (
     created_at INTEGER NOT NULL,
     link INTEGER NOT NULL,          -- of its own stream in the history
     head TEXT NOT NULL,
-    trace_link TEXT                 -- to the span of the last task that ended in its turn: trace and span, in hexadecimal
+    trace_link TEXT,                -- to the span of the last task that ended in its turn: trace and span, in hexadecimal
+    full_at INTEGER                 -- the batch that its open task gathers is full once that number of tasks was placed
 );
+CREATE INDEX arriero_convoy_gathers ON arriero_convoy (convoy_no) WHERE full_at IS NOT NULL;
 CREATE INDEX arriero_convoy_due ON arriero_convoy (look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX arriero_convoy_busy ON arriero_convoy (convoy_no) WHERE state <> 'idle' OR parked_at IS NOT NULL;
 CREATE INDEX arriero_convoy_still ON arriero_convoy (convoy_no) WHERE state IN ('stopped', 'gap') OR parked_at IS NOT NULL;

@@ -13,7 +13,7 @@ from ...core.due import HEAD_START
 from ...core.lease import PROBATION_FROM
 from ...core.placement import build_first_convoy, build_first_tail
 from ...errors import UnreadableRow
-from ...model import AlertRow, ConvoyRow, Instant, LedgerRow, Loaded, StepRow, TailRow, TaskRow
+from ...model import AlertRow, ConvoyRow, Instant, LedgerRow, Loaded, StepRow, TailRow, TaskRow, TaskState
 from ...model.commands import Claim, Submit
 from ...model.leases import LeaseRow
 from ...model.processes import FIRST, ProcessRow, compute_first_number
@@ -125,6 +125,21 @@ class SqliteConvoyRows(SqliteTaskRows):
                 break
         return read
 
+    def waiting_line(self, convoy_no: int, after: tuple[int, int], limit: int) -> tuple[int, list[Loaded]]:
+        self.flush()
+        tail = self.seal(convoy_no)
+        assert tail is not None
+        asked = {"convoy_no": convoy_no, "rank": after[0], "place": after[1], "limit": limit}
+        try:
+            read = self._read_in_order(self._run("select_waiting_line", asked).fetchall())
+        except NextUnreadable:
+            return tail.placed, []
+        return tail.placed, [replace(one, task=self._keep(one.task)) for one in read]
+
+    def unended_messages(self, batch_no: int, state: TaskState) -> list[TaskRow]:
+        rows = self.ask("select_unended_messages", {"batch_no": batch_no, "state": state.stored}).fetchall()
+        return [self._keep(task_of(row)) for row in rows]
+
     def find_following(self, task: TaskRow) -> Loaded | None:
         return self._behind.get(task.task_no)
 
@@ -153,7 +168,8 @@ class SqliteDueRows(SqliteConvoyRows, CommandRows):
 
     def lock_due_convoys(self, limit: int) -> list[ConvoyRow]:
         asked = {"now": self.read_clock(), "limit": limit, "apart": self._quarantine.convoys()}
-        found = self._quarantine.readable(convoy_as_is(row) for row in self.ask("select_due_convoys", asked).fetchall())
+        rows = self.ask("select_due_convoys", asked).fetchall() + self.ask("select_full_convoys", asked).fetchall()
+        found = self._quarantine.readable(convoy_as_is(row) for row in dict.fromkeys(rows))
         self._known.convoys.update({convoy.convoy_no: convoy for convoy in found})
         return found
 

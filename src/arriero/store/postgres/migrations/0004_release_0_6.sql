@@ -86,6 +86,12 @@ CREATE INDEX task_child_ended ON {schema}.task (ended_at) WHERE parent_step IS N
 ALTER TABLE {schema}.task ADD COLUMN forked_from bigint;
 CREATE INDEX task_forked ON {schema}.task (forked_from) WHERE forked_from IS NOT NULL;
 
+-- Batches of a convoy: which task handles a message, and when a batch that is gathered is full.
+ALTER TABLE {schema}.task ADD COLUMN batch_no bigint;
+CREATE INDEX task_batch ON {schema}.task (batch_no) WHERE batch_no IS NOT NULL;
+ALTER TABLE {schema}.convoy ADD COLUMN full_at bigint;
+CREATE INDEX convoy_gathers ON {schema}.convoy (convoy_no) WHERE full_at IS NOT NULL;
+
 -- Tags of tasks, to find tasks by them. A trigger keeps it as the column tags of their tasks says.
 CREATE TABLE {schema}.task_tag (
     name text NOT NULL,

@@ -37,6 +37,30 @@ SELECT {convoy} FROM {schema}.convoy
  LIMIT %(limit)s
    FOR NO KEY UPDATE SKIP LOCKED
 
+-- lock_full_convoys: convoys whose open task gathers a batch that is full, locked from now on.
+-- Params: apart (convoys to be left alone), limit.
+SELECT {convoy} FROM {schema}.convoy AS c
+ WHERE full_at IS NOT NULL
+   AND full_at <= (SELECT placed FROM {schema}.convoy_tail AS tail WHERE tail.convoy_no = c.convoy_no)
+   AND NOT convoy_no = ANY(%(apart)s::bigint[])
+ ORDER BY convoy_no
+ LIMIT %(limit)s
+   FOR NO KEY UPDATE SKIP LOCKED
+
+-- select_waiting_line: numbers of the tasks of a convoy that wait after a rank and place, in their order.
+SELECT task_no FROM {schema}.task
+ WHERE turn = 'waiting' AND convoy_no = %(convoy_no)s AND (rank, place) > (%(rank)s, %(place)s)
+ ORDER BY convoy_no, rank, place
+ LIMIT %(limit)s
+
+-- select_bodies: the arguments of some tasks.
+SELECT task_no, arguments FROM {schema}.body WHERE task_no = ANY(%(task_nos)s::bigint[])
+
+-- select_unended_messages: tasks whose messages a batch has and that are not in the state in which it ended.
+SELECT task_no FROM {schema}.task
+ WHERE batch_no = %(batch_no)s AND task_no <> %(batch_no)s AND state <> %(state)s
+ ORDER BY task_no
+
 -- select_tails: the ends of convoys.
 SELECT {tail} FROM {schema}.convoy_tail WHERE convoy_no = ANY(%(convoy_nos)s)
 

@@ -63,6 +63,12 @@ CREATE INDEX arriero_task_child_ended ON arriero_task (ended_at) WHERE parent_st
 ALTER TABLE arriero_task ADD COLUMN forked_from INTEGER;
 CREATE INDEX arriero_task_forked ON arriero_task (forked_from) WHERE forked_from IS NOT NULL;
 
+-- Batches of a convoy: which task handles a message, and when a batch that is gathered is full.
+ALTER TABLE arriero_task ADD COLUMN batch_no INTEGER;
+CREATE INDEX arriero_task_batch ON arriero_task (batch_no) WHERE batch_no IS NOT NULL;
+ALTER TABLE arriero_convoy ADD COLUMN full_at INTEGER;
+CREATE INDEX arriero_convoy_gathers ON arriero_convoy (convoy_no) WHERE full_at IS NOT NULL;
+
 -- Tags of tasks, to find tasks by them. The triggers keep it as the column tags of their tasks says.
 CREATE TABLE arriero_task_tag (
     name TEXT NOT NULL,

@@ -1,14 +1,14 @@
 -- select_convoy: one convoy.
 SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
        look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
-       trace_link
+       trace_link, full_at
   FROM arriero_convoy
  WHERE convoy_no = :convoy_no
 
 -- select_convoy_by_key: the convoy of a key.
 SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
        look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
-       trace_link
+       trace_link, full_at
   FROM arriero_convoy
  WHERE convoy_no = (SELECT convoy_no FROM arriero_convoy_tail WHERE key = :key AND placed > 0)
 
@@ -16,7 +16,7 @@ SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, rea
 -- Params: after, shown (a state as people see it; null: all that are not idle), limit.
 SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
        look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
-       trace_link
+       trace_link, full_at
   FROM arriero_convoy
  WHERE convoy_no > :after
    AND convoy_no IN (SELECT convoy_no FROM arriero_convoy_tail WHERE placed > 0)
@@ -40,11 +40,23 @@ SELECT convoy_no, key, ordering, placed, last_rank, end_rank, asks
 -- Params: apart (JSON array: convoys to be left alone).
 SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
        look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
-       trace_link
+       trace_link, full_at
   FROM arriero_convoy
  WHERE look_at IS NOT NULL AND look_at <= :now
    AND convoy_no NOT IN (SELECT value FROM json_each(:apart))
  ORDER BY look_at, convoy_no
+ LIMIT :limit
+
+-- select_full_convoys: convoys whose open task gathers a batch that is full.
+-- Params: apart (JSON array: convoys to be left alone).
+SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
+       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
+       trace_link, full_at
+  FROM arriero_convoy INDEXED BY arriero_convoy_gathers
+ WHERE full_at IS NOT NULL
+   AND full_at <= (SELECT placed FROM arriero_convoy_tail AS tail WHERE tail.convoy_no = arriero_convoy.convoy_no)
+   AND convoy_no NOT IN (SELECT value FROM json_each(:apart))
+ ORDER BY convoy_no
  LIMIT :limit
 
 -- select_first_waiting: the task that is first among those that wait in a convoy.
@@ -60,7 +72,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no
   FROM arriero_task INDEXED BY arriero_task_waiting
  WHERE turn = 'waiting' AND convoy_no = :convoy_no
  ORDER BY rank, place
@@ -73,7 +85,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from,
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no,
        (SELECT arguments FROM arriero_body WHERE arriero_body.task_no = arriero_task.task_no)
   FROM arriero_task INDEXED BY arriero_task_waiting
  WHERE turn = 'waiting' AND convoy_no = :convoy_no AND (rank, place) > (:rank, :place)
@@ -87,11 +99,23 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no
   FROM arriero_task INDEXED BY arriero_task_set_aside
  WHERE turn = 'set_aside' AND convoy_no = :convoy_no AND state = 'error'
  ORDER BY place
  LIMIT :limit
+
+-- select_unended_messages: tasks whose messages a batch has and that are not in the state in which it ended.
+SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
+       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
+       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
+       paused_at, undoing, past_count, branched_at, reply_to, status_count,
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
+       snoozed_until,
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no
+  FROM arriero_task INDEXED BY arriero_task_batch
+ WHERE batch_no = :batch_no AND task_no <> :batch_no AND state <> :state
+ ORDER BY task_no
 
 -- select_of_sequence: the task of a convoy with a number of the producer's sequence.
 SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
@@ -100,7 +124,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no
   FROM arriero_task
  WHERE convoy_no = :convoy_no AND sequence = :sequence
 
