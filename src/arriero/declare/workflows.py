@@ -224,13 +224,9 @@ class Workflow(Declared, Generic[P, R]):
             if not isinstance(one, Signal | Request):
                 what = f"workflow {self.name}: each of signals"
                 raise DefinitionError(f"{what} is {one!r}; it must be of the type Signal or Request")
+        self.handles_batches = convoy_policy.handle_batch is not None  # one task has what many were submitted with
         if self.handles_batches:
             _check_takes_list(self.name, self.signature)
-
-    @property
-    def handles_batches(self) -> bool:
-        """True if one task of it handles what many of its convoy were submitted with."""
-        return self.policy.convoy.handle_batch is not None
 
     @functools.cached_property
     def signals(self) -> MentionedSignals:
