@@ -27,6 +27,7 @@ SAID: dict[str, tuple[str, str, Any]] = {
     "store": ('"sqlite:////srv/a.db"', "sqlite:////srv/a.db", "sqlite:////srv/a.db"),
     "app": ('"shop:app"', "shop:app", "shop:app"),
     "roles": ('["supervisor", "agents"]', "supervisor, agents", ("agents", "supervisor")),
+    "deployment": ('"v1.2+a"', "v1.2+a", "v1.2+a"),
     "supervise_seconds": ("1", "1", 1.0),
     "redispatch_per_second_max": ("9", "9", 9),
     "poll_seconds": ("0.5", "0.5", 0.5),
@@ -146,7 +147,7 @@ def test_names_in_the_file_and_in_the_environment_follow_from_the_name() -> None
 
 def test_node_settings_are_exactly_those_of_the_runtime(folder: Path) -> None:
     of_node = {setting.name for setting in SETTINGS if setting.about.table == "node"}
-    assert of_node | {"approvals_cancel", "public_url"} == set(Settings.__struct_fields__)
+    assert of_node | {"approvals_cancel", "public_url", "deployment"} == set(Settings.__struct_fields__)
     assert loaded(folder).node_settings() == Settings()
     assert loaded(folder, flags={"linger_seconds": 9}).node_settings() == Settings(linger_seconds=9)
 
@@ -290,7 +291,7 @@ def test_a_relative_path_from_elsewhere_is_left_to_the_current_folder(folder: Pa
         ("[node]\nqqq = 1", "node.qqq is not known; settings of [node] are lease_seconds, poll_seconds, "),
         (
             "[qqq]\nx = 1",
-            "the table [qqq] is not known; settings are store, app, roles, public_url, and the tables [node], ",
+            "the table [qqq] is not known; settings are store, app, roles, deployment, public_url, and the tables [node], ",
         ),
         ("[node.lease]\nx = 1", "the table [node.lease] is not known; did you mean node.lease_seconds?"),
         ('"node.tasks_max" = 7', "node.tasks_max is not known"),

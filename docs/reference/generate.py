@@ -66,7 +66,12 @@ def pages() -> dict[Path, str]:
 
 
 def _page_of(verb: Verb) -> Path:
-    shared = {Verb.PAUSE: "pause-and-resume", Verb.RESUME: "pause-and-resume", Verb.TAG: "tags"}
+    shared = {
+        Verb.PAUSE: "pause-and-resume",
+        Verb.RESUME: "pause-and-resume",
+        Verb.TAG: "tags",
+        Verb.PIN: "code-versions",
+    }
     shared |= {Verb.EXTEND: "change-limits", Verb.ADJUST: "change-limits"}
     return DOCS / "how-to" / f"{shared.get(verb, verb)}.md"
 

@@ -742,6 +742,26 @@ def a_patch_is_marked_twice(story: Story) -> None:
     story.event("waiting", "step.opened", name="patch:new-text")["name"] = "patch:new-bank"
 
 
+@violates("I88")
+def a_task_is_continued_by_a_process_with_another_version_of_its_code(story: Story) -> None:
+    story.event("upgraded", "task.claimed", process=4)["process"] = 3
+
+
+@violates("I88")
+def a_second_claim_begins_a_task_with_another_version_of_its_code(story: Story) -> None:
+    story.event("upgraded", "task.claimed", process=4)["code_version"] = "2@blue"
+
+
+@violates("I59")
+def a_task_is_moved_from_a_version_that_it_did_not_have(story: Story) -> None:
+    story.event("upgraded", "task.claimed", process=3)["code_version"] = "2"
+
+
+@violates("I59", "I88")
+def a_pin_does_not_say_which_version_it_chose(story: Story) -> None:
+    del story.event("upgraded", "operator.action", verb="pin")["code_version"]
+
+
 @violates("I81", "I79")
 def a_callback_is_completed_twice(story: Story) -> None:
     story.remove("called", "signal.set_aside")

@@ -18,6 +18,7 @@ ASKED = {
     "within": 60.0,
     "limits": '{"attempts":5}',
     "tags": '{"a":"b"}',
+    "to": "2@blue",
 }
 
 

@@ -59,6 +59,7 @@ TABLE = {
     Verb.RESUME: "pending processing compensating",
     Verb.SNOOZE: "pending processing compensating",
     Verb.TAG: "pending processing processed held compensating compensated",
+    Verb.PIN: "pending processing held",
 }
 
 _ENDED: dict[str, Any] = {"locked_by": None, "ended_at": NOW}
@@ -143,6 +144,8 @@ def _command(verb: Verb, of: Loaded, **changes: Any) -> Operate:
         fields["within"] = 60.0
     if verb is Verb.TAG:
         fields["tags"] = '{"old":null,"tenant":"acme"}'
+    if verb is Verb.PIN:
+        fields["to"] = "2@blue"
     return Operate(**(fields | changes))
 
 
@@ -262,7 +265,7 @@ def test_what_is_allowed_while_paused_leaves_it_paused_unless_it_ends_the_pause(
         _refused(verb, paused)
         return
     after = _operated(verb, paused).task
-    still = verb in (Verb.EXTEND, Verb.ADJUST, Verb.ANSWER, Verb.SNOOZE, Verb.TAG)
+    still = verb in (Verb.EXTEND, Verb.ADJUST, Verb.ANSWER, Verb.SNOOZE, Verb.TAG, Verb.PIN)
     assert (after.paused_at is not None) == still
     if not still and after.ended_at is None:
         assert after.not_before is not None or situation == "processing, put down"
@@ -468,7 +471,7 @@ def _forms(verb: Verb, of: Loaded) -> list[Operate]:
 @pytest.mark.parametrize("situation", [*SITUATIONS, "a step stops the undo"])
 def test_what_is_said_to_be_allowed_is_just_what_would_be_carried_out(situation: str) -> None:
     of = SITUATIONS.get(situation, STUCK)
-    for verb in (verb for verb in Verb if not VERBS[verb].is_note):
+    for verb in (verb for verb in Verb if VERBS[verb].is_listed):
         is_carried_out = any(find_verb_refusal(form, of, LATER) is None for form in _forms(verb, of))
         assert (verb in list_allowed_verbs(of.task, of.life)) == is_carried_out, verb
 

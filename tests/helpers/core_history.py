@@ -67,7 +67,7 @@ from arriero.model.moves import (
     Succeeded,
 )
 from arriero.model.policies import ONE_TRY, Breaker, ChildOptions, Retry, StepPolicy, Supervision, TaskPolicy
-from arriero.model.processes import ProcessAbout
+from arriero.model.processes import NO_VERSIONS, ProcessAbout, Versions
 from arriero.model.workflow_pauses import OperateWorkflow, PauseState, WorkflowPauseRow
 from arriero.store.contract import SUPERVISOR_LEASE, Purge
 from arriero.store.memory import MemoryStore
@@ -121,6 +121,10 @@ def request(name: str, *, undoable: bool = True, policy: str = policy(), **chang
     return NewStep(**(fields | changes))
 
 
+NEWEST = {"upgraded": ("3", "2", "1")}
+BLUE = {"upgraded": ("2@blue", "2")}
+
+
 class Town:
     """A store, its clock, and the processes that work on it: 1 and 3 live, 2 dies."""
 
@@ -165,8 +169,8 @@ class Town:
         assert isinstance(answer, Submitted)
         assert answer.created
 
-    async def claim(self, task_id: str, process_no: int = 1) -> None:
-        asked = {"workflows": (task_id,), "limit": 1, "probation": True, "app": APP}
+    async def claim(self, task_id: str, process_no: int = 1, versions: Versions = NO_VERSIONS) -> None:
+        asked = {"workflows": (task_id,), "limit": 1, "probation": True, "app": APP, "versions": versions}
         answer = await self.apply(Claim(actor=f"p{process_no}", process_no=process_no, **asked))
         assert isinstance(answer, Claimed)
         assert [loaded.task.task_id for loaded in answer.tasks] == [task_id]
@@ -680,6 +684,24 @@ async def _of_a_paused_workflow(town: Town) -> None:
     await town.advance("kept", ending=Process('"ok"'))
 
 
+async def _upgraded(town: Town) -> None:
+    """A task of one version of its code, which an operator moves to another; undone, it begins again with the newest."""
+    about = msgspec.json.encode(ProcessAbout(app=APP, versions=BLUE)).decode()
+    assert await town.store.register("p4", LEASE, about) == 4
+    await town.submit("upgraded")
+    await town.claim("upgraded", 3, versions=NEWEST)
+    await town.advance("upgraded", opened=(request("charge"),), ending=Keep())
+    await town.advance("upgraded", (1, Succeeded("1")), ending=Keep())
+    await town.operate("upgraded", Verb.PIN, to="2@blue")
+    await town.claim("upgraded", 4, versions=BLUE)
+    await town.advance("upgraded", ending=BeginUndo(FAILURE))
+    await town.advance("upgraded", ending=town.undo_of("upgraded", 1))
+    await town.advance("upgraded", (2, Succeeded("null")), ending=Compensate(FAILURE))
+    await town.operate("upgraded", Verb.RESUBMIT)
+    await town.claim("upgraded", 3, versions=NEWEST)
+    await town.advance("upgraded", ending=Process('"ok"'))
+
+
 async def _purged(town: Town) -> None:
     """A task whose messages nobody read in time; then nothing of it is kept."""
     await town.submit("gone", reply_to="nobody")
@@ -697,8 +719,9 @@ async def _everything() -> Town:
     town = Town()
     for number in (1, 2, 3):
         steps, limits = (((METER, "look"),), {METER: METER_LIMITS}) if number == 3 else ((), {})
-        about = msgspec.json.encode(ProcessAbout(app=APP, steps=steps, limits=limits)).decode()
-        assert await town.store.register(f"p{number}", LEASE, about) == number
+        versions = NEWEST if number == 3 else {}
+        about = ProcessAbout(app=APP, steps=steps, limits=limits, versions=versions)
+        assert await town.store.register(f"p{number}", LEASE, msgspec.json.encode(about).decode()) == number
     await town.lead(1)
     await _purged(town)
     await _processed(town)
@@ -723,6 +746,7 @@ async def _everything() -> Town:
     await _forked(town)
     await _scheduled(town)
     await _of_a_paused_workflow(town)
+    await _upgraded(town)
     return town
 
 

@@ -353,6 +353,7 @@ class Vault:
             ("pause", sleeping, {}, {"workflow": "wait_long"}),
             ("snooze", sleeping, {"delay": 60.0}, {"workflow": "wait_long"}),
             ("tag", sleeping, {"put": {"tenant": "acme"}}, {"workflow": "wait_long"}),
+            ("pin", sleeping, {"to": "2"}, {"workflow": "wait_long"}),
         ]
         found = []
         for verb, task, more, which in named:
@@ -425,6 +426,7 @@ class Vault:
             Ask(f"{requests}release", f"/v1/agents/{bank}/requests:release", third),
             Ask("GET /v1/agents", "/v1/agents"),
             Ask("GET /v1/workflows", "/v1/workflows"),
+            Ask("GET /v1/code-versions", "/v1/code-versions"),
             Ask("GET /v1/workflows/{workflow}", "/v1/workflows/sell"),
             Ask("POST /v1/workflows/{workflow}:pause", "/v1/workflows/sell:pause", WHY),
             Ask("POST /v1/workflows/{workflow}:resume", "/v1/workflows/sell:resume", WHY),

@@ -111,7 +111,9 @@ PROCESSES = (1, 2, 3, 4)
 QUEUES = ("web-1", "web-2")
 SIGNALS = ("signal:approved", "signal:paid", "request:approved")
 KEYS = ("key-1", "key-2", "key-3")  # the last one is ordered by sequence
-VERBS = tuple(verb for verb in Verb if verb is not Verb.ADJUST)  # which is asked in place of some others
+VERBS = tuple(
+    verb for verb in Verb if verb not in (Verb.ADJUST, Verb.PIN)
+)  # which are asked in place of some others, and beside them
 _HOW_OFTEN = {
     Verb.RESUBMIT: 6,
     Verb.ANSWER: 6,
@@ -133,6 +135,10 @@ LONGER = (*JUMPS[::3], 300.0, 600.0)  # the last are longer than an attempt may 
 
 
 PUT_OFF = {"workflow_paused": "put off", "workflow_resumed": "let begin"}
+
+
+async def count_sorted(store: StateStore) -> list[str]:
+    return sorted(map(repr, await store.count_versions()))
 
 
 class Refuted(AssertionError):
@@ -400,6 +406,7 @@ class SqliteAgainstMemory:
         workflows = self.random.choice([("fulfil", "other"), ("fulfil", "other"), ("fulfil",), ()])
         limit, process_no = self.random.choice([1, 2, 9]), self.random.choice(PROCESSES)
         claim = Claim(actor="p", process_no=process_no, workflows=workflows, limit=limit, probation=not self.one_in(3))
+        claim = msgspec.structs.replace(claim, versions=self._choose_versions())
         present = [task.task_no for task in self.seen_tasks]
         if not present or self.naming_random.random() < 0.7:
             return claim
@@ -568,6 +575,26 @@ class SqliteAgainstMemory:
                 reason="she says so",
                 store_id="store",
                 **what,
+            ),
+            *self._pin(tasks),
+        ]
+
+    def _pin(self, tasks: list[TaskRow]) -> list[Operate]:
+        meant = [task for task in tasks if task.started_at is not None and (Verb.PIN, task.state) in VERB_RULES]
+        meant = [task for task in meant if task.state is TaskState.PENDING] or meant
+        if not meant or self.clock() // 2 % 9:  # by the clock, as above
+            return []
+        task = self.choose_by_clock(meant)
+        to = self.choose_by_clock(["2", "@blue", "1@green", "@"])
+        return [
+            Operate(
+                actor="operator",
+                verb=Verb.PIN,
+                task_no=task.task_no,
+                incarnation=task.incarnation,
+                by="ana",
+                reason="r",
+                to=to,
             )
         ]
 
@@ -704,6 +731,10 @@ class SqliteAgainstMemory:
         """Choose one by the clock, so that what else is drawn stays the same."""
         return choices[self.clock() // 7 % len(choices)]
 
+    def _choose_versions(self) -> dict[str, tuple[str, ...]]:
+        whole = ("2@blue", "1@blue", "2", "1", "1@green", "2@green")
+        return self.choose_by_clock([{}, {"fulfil": whole}, {"fulfil": whole}, {"fulfil": ("2",), "other": whole}])
+
     def _draw_snoozed(self) -> dict[str, Any]:
         snoozed = (None, True, False)[self.clock() % 3]  # by the clock: what else is drawn stays the same
         return {} if snoozed is None else {"snoozed": snoozed, "snoozed_at": self.clock()}
@@ -721,6 +752,7 @@ class SqliteAgainstMemory:
             tags=self.choose_by_clock(
                 [None, None, {"tenant": "acme"}, {"region": "eu", "tenant": "acme"}, {"region": "eu"}]
             ),
+            code_version=self.choose_by_clock([None, None, "1", "@blue", "2@blue", "@"]),
             **self._draw_snoozed(),
         )
         after, limit = self.random.randrange(5), self.random.choice([1, 100])
@@ -730,9 +762,11 @@ class SqliteAgainstMemory:
     async def compare_the_whole(self) -> None:
         await self.ask(lambda store: store.counts())
         await self.ask(lambda store: store.due(("fulfil",), ("payments", "shipping")))
+        await self.ask(lambda store: store.due(("fulfil",), (), "", self._choose_versions()))
         await self.ask(lambda store: store.load_overdue(10, 1.0))
         await self.ask(lambda store: store.alerts(open_only=False))
         await self.ask(lambda store: store.list_workflow_pauses())
+        await self.ask(count_sorted)
 
     async def compare_all_rows(self) -> None:
         rows = await self.ask(lambda store: _everything(store))
@@ -800,7 +834,7 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
     """Or the test above would prove little."""
     answers: Counter[str] = Counter()
     events: Counter[str] = Counter()
-    for seed in range(1000, 1020):
+    for seed in range(1000, 1030):
         run = SqliteAgainstMemory(seed, tmp_path / f"{seed}.db")
         await run.run()
         answers += run.answers

@@ -236,6 +236,7 @@ READS_ALL |= {
     "select_history_last",
 }  # keys of all that waits; and as many of the last commits as wanted
 READS_ALL |= {"select_of_convoy", "select_naming_ledger"}  # of a purge by name
+READS_ALL |= {"count_versions"}  # for operators
 READS_ALL |= {"count_unsaid"}  # of a process that starts beside another App with code of the same name
 
 

@@ -49,7 +49,7 @@ from ..model import ConvoyRow, HistoryRow, Loaded, StepKind, StepRow, StepState
 from ..model.agents import BreakerRow, BreakerState
 from ..model.leases import LeaseHolder
 from ..model.policies import STEP_LIMITS, StepPolicy, read_limit
-from ..model.processes import FIRST
+from ..model.processes import FIRST, Versions
 from . import fold_people
 from .erasures import Erasures
 from .fold import UNREADABLE, StepFold, TaskFold, Violation
@@ -57,7 +57,7 @@ from .fold_agents import BreakerFold, LimitsFold, RedispatchFold
 from .fold_children import ChildrenFold
 from .fold_convoys import fold_turn_event
 from .fold_forks import ForksFold
-from .fold_people import judge_app
+from .fold_people import judge_app, judge_version
 from .fold_signals import fold_signal_event
 from .fold_steps import fold_step_event
 from .fold_store import LedgerFold, ScheduleFold, TokenFold
@@ -144,6 +144,7 @@ CHECKED: dict[str, str] = {
     "I85": "a task runs with a patch of its code in all of a life or in none: it is marked once, with the first step behind it",
     "I86": "what a fork has as a copy is what the task that it names had done by then, and a fork never undoes it",
     "I87": "a message goes into one batch, in the order of its convoy, of no more than the batch may have, and ends as its batch ends",
+    "I88": "a task is continued by the version of its code that began it, until an operator moves it",
 }
 
 
@@ -199,6 +200,7 @@ class StoreFold:
         self.holders: dict[str, tuple[int, LeaseHolder]] = {}  # term and holder, by lease
         self.instances: set[str] = set()
         self.apps: dict[int, str] = {}  # of process starts, by number
+        self.versions: dict[int, Versions] = {}  # of their code
         self.epoch = FIRST
         self.ledgers = LedgerFold()
         self.breakers: dict[tuple[str, str, str], BreakerFold] = {}  # by App, Agent, target
@@ -225,11 +227,11 @@ class StoreFold:
 
     def _fold_store_event(self, actor: str, at: int, event: EventOfStore) -> None:
         match event:
-            case ProcessStarted(process=process, app=app):
+            case ProcessStarted(process=process, app=app, versions=versions):
                 if actor in self.instances:
                     self._convict("I12", f"the process start {actor} began twice")
                 self.instances.add(actor)
-                self.apps[process] = app
+                self.apps[process], self.versions[process] = app, versions
             case LeaseGranted(lease=name, term=term, process=process, owner=owner):
                 self._grant_lease(name, term, owner or process)
             case LeaseBroken(lease=name, term=term, process=process, owner=owner):
@@ -335,6 +337,7 @@ class History:
         task = self.tasks[row.task_no]
         fold_commit(task, row.at, events, self.store.terms)
         judge_app(task, events, self.store.apps)
+        judge_version(task, events, self.store.versions)
         self._children.fold_commit(task, events)
         self._forks.fold_commit(task, events)
         self.store.workflows.judge_claims(task, events)
@@ -397,7 +400,7 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
     task = loaded.task
     fields: tuple[str, ...] = ("state", "fence", "failure_count", "lost_count", "incarnation", "past_count")
     fields += ("complete_by", "reply_to", "status_count", "convoy_no", "place", "sequence", "rank", "turn", "app")
-    fields += ("snoozed_until",)
+    fields += ("snoozed_until", "code_version")
     found = _list_differing_fields(f"task {task.task_id}", fold, task, fields)
     if fold.paused != (task.paused_at is not None):
         found.append(f"task {task.task_id}: its history says that it is {'' if fold.paused else 'not '}paused")

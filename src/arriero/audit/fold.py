@@ -150,6 +150,8 @@ class TaskFold:
         self.app = ""
         self.tags: dict[str, str] = {}
         self.workflow = ""
+        self.has_begun = False  # in this life
+        self.code_version: str | None = None  # of the code that began it, or to which an operator moved it
         self.parent_step: tuple[int, int] | None = None  # number of the task and ordinal of the step that it is
         self.origin: tuple[int, int] | None = (
             None  # of a fork: number of the other task, and the step from which on it does it again

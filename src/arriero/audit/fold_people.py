@@ -27,6 +27,7 @@ from ..events.task import (
 )
 from ..model import NOT_SAID, StepState, TaskState, Turn, Verb
 from ..model.policies import read_limit, set_limits
+from ..model.processes import FIRST_VERSION
 from ..model.signals import name_wait
 from ..model.verb_rules import VERB_RULES, outlasts
 from ..text.person_names import list_skeletons
@@ -54,6 +55,22 @@ def judge_app(task: TaskFold, events: Sequence[Event | UnreadableEvent], apps: M
         if NOT_SAID not in (app, task.app) and app != task.app:
             task.convict(
                 "I61", f"{event.type} by process {event.process} of App {app!r}, the task is of App {task.app!r}"
+            )
+
+
+def judge_version(
+    task: TaskFold, events: Sequence[Event | UnreadableEvent], versions: Mapping[int, Mapping[str, tuple[str, ...]]]
+) -> None:
+    """Judge the version of its code after one commit. ``versions``: of the code of process starts, by number and workflow."""
+    for event in events:
+        if not isinstance(event, TaskClaimed) or event.state != TaskState.PROCESSING or event.process not in versions:
+            continue
+        version = task.code_version or FIRST_VERSION
+        known = versions[event.process].get(task.workflow, (FIRST_VERSION,))
+        if version not in known:
+            has = ", ".join(known)
+            task.convict(
+                "I88", f"{event.type} by process {event.process}, which has code version {has}, and not {version}"
             )
 
 
@@ -134,6 +151,8 @@ def _operate(task: TaskFold, event: OperatorAction) -> None:
         _snooze(task, event)
     if verb is Verb.TAG:
         _change_tags(task, event)
+    if verb is Verb.PIN:
+        _pin(task, event)
     task.grow_fence(event.fence, str(verb))
     task.holder = None
     task.not_before = event.not_before
@@ -175,6 +194,17 @@ def _change_tags(task: TaskFold, event: OperatorAction) -> None:
     task.tags = event.tags
 
 
+def _pin(task: TaskFold, event: OperatorAction) -> None:
+    """Fold the move to another version of its code, which keeps the old one."""
+    if event.code_version is UNSET or event.code_version_before is UNSET:
+        task.convict("I59", "pin does not say which code version the task had, or has afterwards")
+        return
+    before = task.code_version or FIRST_VERSION
+    if event.code_version_before != before:
+        task.convict("I59", f"pin is recorded to have found code version {event.code_version_before}, it was {before}")
+    task.code_version = None if event.code_version == FIRST_VERSION else event.code_version
+
+
 def _judge_incarnation(task: TaskFold, event: OperatorAction, verb: Verb) -> None:
     opens = task.state in ENDED and verb in (Verb.RESUBMIT, Verb.COMPENSATE)
     if event.incarnation != task.incarnation + opens:
@@ -187,6 +217,7 @@ def _judge_incarnation(task: TaskFold, event: OperatorAction, verb: Verb) -> Non
     task.last_status = ""
     if event.anew:
         task.past_count, task.failure_count = len(task.steps), 0
+        task.has_begun, task.code_version = False, None
     goes_on_undoing = verb is Verb.RESUBMIT and event.after == TaskState.COMPENSATING
     if not goes_on_undoing:
         task.undo_began, task.plan = False, None

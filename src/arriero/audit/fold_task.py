@@ -104,6 +104,11 @@ def _claim(task: TaskFold, event: TaskClaimed) -> None:
     task.judge_snooze("claimed")
     task.grow_fence(event.fence, "claimed")
     task.holder = event.process
+    if not task.has_begun and task.state is TaskState.PENDING:
+        task.code_version = event.code_version or None
+    elif event.code_version:
+        task.convict("I88", f"a claim began it with code version {event.code_version}, but it had begun")
+    task.has_begun = True
     task.claims += 1
     task.state = TaskState(event.state)
     if task.state not in (TaskState.PROCESSING, TaskState.COMPENSATING):

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -197,8 +197,7 @@ async def serve_until_signal(
         await app.session.open(open_store(configuration.store))
         stack.push_async_callback(app.session.close)
         async with AsyncExitStack() as roles:
-            running = app.running(store=configuration.store, roles=configuration.roles, agents=agents)
-            await roles.enter_async_context(running)
+            await roles.enter_async_context(_run_configured(app, configuration, agents))
             await service.start()
             stack.push_async_callback(service.stop)
             feeding = asyncio.get_running_loop().create_task(notifier.feed_watchdog())
@@ -240,6 +239,9 @@ async def _wait_for_end(stop: StopSignal, wait_until_ended: Callable[[], Any]) -
     help="The roles of this process: scheduler, agents, supervisor, http. By default all but http.",
 )
 @click.option("--agents", metavar="NAMES", help="Names of the Agents to host, separated by commas. By default all.")
+@click.option(
+    "--deployment", metavar="NAME", help="The deployment of the code, such as a commit: tasks may belong to it."
+)
 @log_format_option
 @http_options
 def run(
@@ -247,6 +249,7 @@ def run(
     store: str | None,
     roles: str | None,
     agents: str | None,
+    deployment: str | None,
     log_format: str | None,
     token_file: str | None,
     **http: Any,
@@ -264,11 +267,12 @@ def run(
     loaded = load_chosen_app(app, settings)
     log_to_standard_error(settings.log_format, partial(find_process_name, loaded))
     chosen, hosted = _parse_names(roles, "role"), _parse_names(agents, "Agent")
-    configuration = loaded.session.configure(store=store, roles=chosen, **collect_http_flags(http))
+    flags = collect_http_flags(http)
+    configuration = loaded.session.configure(store=store, roles=chosen, deployment=deployment, **flags)
     if HTTP in configuration.roles:
         asyncio.run(serve_until_signal(loaded, configuration, hosted, stop, token_file))
     else:
-        asyncio.run(run_until_signal(loaded, store, chosen, hosted, stop))
+        asyncio.run(run_until_signal(loaded, configuration, hosted, stop))
 
 
 def _parse_names(given: str | None, what: str) -> list[str] | None:
@@ -280,15 +284,21 @@ def _parse_names(given: str | None, what: str) -> list[str] | None:
     return names
 
 
-async def run_until_signal(
-    app: App, store: str | None, roles: list[str] | None, agents: list[str] | None, stop: StopSignal
-) -> None:
+def _run_configured(
+    app: App, configuration: Configuration, agents: list[str] | None
+) -> AbstractAsyncContextManager[App]:
+    """Run an App as it is configured."""
+    deployment = configuration.deployment or None
+    return app.running(store=configuration.store, roles=configuration.roles, agents=agents, deployment=deployment)
+
+
+async def run_until_signal(app: App, configuration: Configuration, agents: list[str] | None, stop: StopSignal) -> None:
     """Run an App until the first signal, then drain."""
     notifier = ServiceNotifier(LoopClock())
-    async with app.running(store=store, roles=roles, agents=agents):
-        running = app.session.configure(store=store, roles=roles).roles
+    roles = configuration.roles
+    async with _run_configured(app, configuration, agents):
         feeding = asyncio.get_running_loop().create_task(notifier.feed_watchdog())
-        said = describe_process(app, running, agents)
+        said = describe_process(app, roles, agents)
         print_line(f"ready: {said}")
         notifier.tell_ready(said)
         name = await stop.wait()

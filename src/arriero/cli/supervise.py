@@ -87,7 +87,8 @@ def supervise(once: bool, store: str | None, log_format: str | None, as_json: bo
 async def _supervise_until_signal(url: str, stop: StopSignal) -> None:
     async with open_operator(None, url):
         pass  # a store that is not there is refused here; running an App would make it
-    await run_until_signal(App(NAME), url, ["supervisor"], None, stop)
+    app = App(NAME)
+    await run_until_signal(app, app.session.configure(store=url, roles=["supervisor"]), None, stop)
 
 
 async def _supervise_once(url: str, configuration: Configuration) -> SupervisionView:

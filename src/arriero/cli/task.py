@@ -240,14 +240,9 @@ def show_task(task_id: str, with_policy: bool, with_trace: bool, store: str | No
 async def _load_shown(task_id: str, store: str | None) -> tuple[Loaded, TaskContext, TasksAhead | None]:
     async with open_store_to_read(store) as opened:
         loaded = await find_task(task_id, opened)
-        beside = TaskContext(
-            await read_times(opened, loaded.task.task_no),
-            await read_holders(loaded, opened),
-            opened.now(),
-            await read_record(loaded, opened),
-            await read_published(opened, loaded.task.task_no),
-            await read_family(loaded, opened),
-        )
+        times, holders = await read_times(opened, loaded.task.task_no), await read_holders(loaded, opened)
+        record, published = await read_record(loaded, opened), await read_published(opened, loaded.task.task_no)
+        beside = TaskContext(times, holders, opened.now(), record, published, await read_family(loaded, opened))
         return loaded, beside, await load_tasks_ahead(loaded, opened)
 
 
@@ -259,6 +254,7 @@ def _print_task(one: TaskAnswer, loaded: Loaded, children: str, *, with_policy: 
     _print_fields(
         {
             "tags": format_tags(one.tags),
+            "code version": one.code_version or "",
             "parent": format_parent(one),
             "forked from": format_origin(one),
             "children": children,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 from ..declare.agent_parts import refuse_when_open
 from ..declare.steps import Agent, Step, StepCall
-from ..declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, WorkflowOptions, workflow
+from ..declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, WorkflowOptions, find_newest, workflow
 from ..errors import DefinitionError, InvalidInput, MissingCompensationWarning
 from ..model import STEP_PREFIX
 from ..model.policies import Duration, check_type
@@ -60,6 +60,8 @@ class App(Client):
         workflows: that may be submitted.
         store: URL of the state store, ``sqlite:///PATH``, unless the environment (``ARRIERO_STORE``) or
             ``arriero.toml`` names one; without any, ``./arriero.db``.
+        version_pinning: a task is continued only by processes of the deployment that began it (``ARRIERO_DEPLOYMENT``), until an
+            operator moves it by the verb ``pin``. A workflow may say otherwise.
     Nothing is read or opened before ``async with`` or ``running()``. Raises DefinitionError for doubled names.
     """
 
@@ -70,6 +72,7 @@ class App(Client):
         agents: Iterable[Agent] = (),
         workflows: Iterable[Workflow[..., Any]] = (),
         store: str | None = None,
+        version_pinning: bool = False,
     ) -> None:
         try:
             self.name = codec.check_id(name, "name of an App")
@@ -78,6 +81,7 @@ class App(Client):
         self.agents = _check_each(agents, Agent, "agents")
         self.workflows = _check_each(workflows, Workflow, "workflows")
         super().__init__(Session(self.name, self._read_declared, store))
+        self.session.version_pinning = bool(version_pinning)
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_name == "__init__":  # of a subclass
             frame = frame.f_back
@@ -127,7 +131,7 @@ class App(Client):
         def declare(function: Callable[..., Any]) -> Workflow[..., Any]:
             declared = workflow(**options)(function)
             self._refuse_when_open(f"workflow {declared.name}")
-            _refuse_doubled_workflow(declared.name, self.workflows)
+            find_newest((*self.workflows, declared))
             self.workflows = (*self.workflows, declared)
             return declared
 
@@ -151,6 +155,7 @@ class App(Client):
         roles: Iterable[str] | None = None,
         agents: Iterable[str] | None = None,
         lost_processes_max: int | None = None,
+        deployment: str | None = None,
     ) -> AbstractAsyncContextManager["App"]:
         """Run Scheduler, Agents and Supervisor in this process; leaving drains.
 
@@ -161,9 +166,10 @@ class App(Client):
             agents: names of the Agents to host; all by default.
             lost_processes_max: of processes that died with a task, without progress between, after which it is held; at
                 least 3. The one who frees the task decides: give all processes of a store the same.
+            deployment: name of this deployment of the code, for tasks that belong to theirs.
         Raises: InvalidInput for an unknown role, Agent or store, or a number that is too low; StoreError, SchemaOutdated.
         """
-        run = run_configured(self.session, store, roles, agents, lost_processes_max)
+        run = run_configured(self.session, store, roles, agents, lost_processes_max, deployment)
         return self._enter_session(run)
 
     @asynccontextmanager
@@ -296,19 +302,15 @@ def _refuse_doubled_agents(agents: tuple[Agent, ...]) -> None:
         raise DefinitionError(f"two Agents are named {min(doubled)!r}; a name stands for one remote service")
 
 
-def _refuse_doubled_workflow(name: str, known: tuple[Workflow[..., Any], ...]) -> None:
-    if any(one.name == name for one in known):
-        raise DefinitionError(f"two workflows are named {name!r}; give one of them another name=")
-
-
 def _build_codes(agents: tuple[Agent, ...], workflows: tuple[Workflow[..., Any], ...]) -> dict[str, Code]:
     codes: dict[str, Code] = {}
-    definitions: list[tuple[str, Workflow[Any, Any] | Step[Any, Any]]] = [(w.name, w) for w in workflows]
+    definitions: list[tuple[str, Workflow[Any, Any] | Step[Any, Any]]]
+    definitions = [(w.name, w) for w in find_newest(workflows)]
     called = [agent for agent in agents if agent.provides is None]  # the steps of the others have the same names
     definitions += [(STEP_PREFIX + step.name, step) for agent in called for step in agent.steps.values()]
     for name, definition in definitions:
         if name in codes:
-            kind, _, plain = name.rpartition(":")
-            raise DefinitionError(f"two {kind or 'workflow'}s are named {plain!r}; give one of them another name=")
+            plain = name.rpartition(":")[2]
+            raise DefinitionError(f"two steps are named {plain!r}; give one of them another name=")
         codes[name] = Code(name, definition)
     return codes

@@ -17,7 +17,7 @@ from ..model.processes import ProcessAbout
 from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from ..runtime.alerts import Alerting
 from ..runtime.callbacks import list_steps_without_url
-from ..runtime.code import Code
+from ..runtime.code import Code, build_versions
 from ..runtime.hosted_agent import choose_hosted
 from ..runtime.node import Node, NodePlan, NodeSession
 from ..runtime.ports import Ports
@@ -78,9 +78,14 @@ def _make_node(
         _about(session.app, agents, session.codes, roles, groups),
         session.settings or configuration.node_settings(),
     )
+    versions: dict[str, tuple[str, ...]] = {}
+    if "scheduler" in roles:
+        versions = build_versions(session.codes, settings.deployment, is_pinned=session.version_pinning)
     pulled = tuple(sorted(agent.name for agent in session.agents if agent.is_pulled))
     without_url = tuple(list_steps_without_url(choose_hosted(agents, roles), settings.public_url))
-    about = msgspec.json.encode(msgspec.structs.replace(said, pulled=pulled, without_url=without_url)).decode()
+    about = msgspec.json.encode(
+        msgspec.structs.replace(said, pulled=pulled, without_url=without_url, versions=versions)
+    ).decode()
     alerting = make_alerting(session, configuration)
     tracer = None if session.tracing is None else session.tracing.make_tracer(store)
 
@@ -102,6 +107,7 @@ def _make_node(
             commit_counts=session.commit_counts,
             tracer=tracer,
             submit=session.submit,
+            versions=versions,
         )
         return NodeSession(plan)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from pathlib import Path
 
     from ..core.alerts import Alert
+    from ..explain.code_versions import CodeVersionView
     from ..leases import DistributedMutex, Lease, LeaseView
     from ..leases.mutex import OnElected, OnLost
     from .agent_metrics import AppMetrics
@@ -49,6 +50,7 @@ def run_configured(
     roles: Iterable[str] | None,
     agents: Iterable[str] | None,
     lost_processes_max: int | None,
+    deployment: str | None = None,
 ) -> AbstractAsyncContextManager[None]:
     """Run an App as ``App.running`` describes it. Raises InvalidInput immediately - a setting that cannot be used."""
     from .assembly import run_node  # only who runs an App pays for loading the runtime
@@ -56,8 +58,8 @@ def run_configured(
     for name, given in ("roles", roles), ("agents", agents):
         if isinstance(given, str):
             raise InvalidInput(f"{name} is {given!r}; give a list, like {name}=[{given!r}]")
-    chosen = None if roles is None else tuple(roles)
-    configuration = session.configure(store=store, roles=chosen, lost_processes_max=lost_processes_max)
+    flags = {"lost_processes_max": lost_processes_max, "deployment": deployment}
+    configuration = session.configure(store=store, roles=None if roles is None else tuple(roles), **flags)
     opened, hosted = open_store(configuration.store), _list_hosted(session, agents)
     return run_node(session, opened, frozenset(configuration.roles), hosted, configuration)
 
@@ -237,6 +239,7 @@ class Client:
         text: str | None = None,
         paused: bool | None = None,
         snoozed: bool | None = None,
+        code_version: str | None = None,
         ledger: str | None = None,
         parent: str | None = None,
         tags: Mapping[str, str] | None = None,
@@ -252,6 +255,7 @@ class Client:
             code, text: of its failure: the code exactly, a part of the reason.
             paused: whether an operator keeps it from continuing.
             snoozed: whether it is open and a snooze of it has not ended.
+            code_version: that began it: ``2``, ``@blue`` or ``2@blue``; ``@`` is of no named deployment.
             ledger: id of the ledger that it came with, from release 0.5 on; its duplicates came before.
             parent: id of the task whose code has started it.
             tags: with each of these tags.
@@ -268,6 +272,7 @@ class Client:
             text=text,
             paused=paused,
             snoozed=snoozed,
+            code_version=code_version,
             ledger=ledger,
             parent=parent,
             tags=None if tags is None else check_tags(tags),
@@ -315,6 +320,12 @@ class Client:
         from .workflows import load_workflow_views
 
         return await load_workflow_views(self.session)
+
+    async def versions_view(self) -> "list[CodeVersionView]":
+        """All versions of code that open or held tasks have, or processes alive, of any App. Raises InvalidInput, StoreError."""
+        from .code_versions import load_code_versions as load
+
+        return await load(self.session.store)
 
     async def agents_view(self) -> "list[AgentView]":
         """All Agents that the store knows of, of any App, by name. Raises InvalidInput - the App is not open."""

@@ -18,6 +18,7 @@ from ..declare.steps import Agent
 from ..events import read_events_to_show
 from ..events.store import AppRenamed
 from ..explain.agents import diagnose_breakers, diagnose_limits
+from ..explain.code_versions import diagnose_code_versions
 from ..explain.convoys import effective_policy, gap_deadline, standing_since
 from ..explain.doctor import (
     Finding,
@@ -147,6 +148,7 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
         *found,
         *rows,
         *workflows,
+        *diagnose_code_versions(await store.count_versions(), survey.processes, survey.now),
         *diagnose_signals(aside, store.now(), more=len(aside) == SIGNALS_MAX),
         *await _diagnose_questions(store),
         *leader,

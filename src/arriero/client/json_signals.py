@@ -5,11 +5,11 @@ from typing import Literal
 
 import msgspec
 
-from ..core.apps import is_another_app
+from ..core.apps import find_code, is_another_app
 from ..declare.signals import AnySignal, MentionedSignals, check_signal_name, check_value
 from ..declare.workflows import Workflow
 from ..errors import DefinitionError, InvalidInput
-from ..model import Loaded, SignalRow, StepState, TaskState
+from ..model import Loaded, SignalRow, StepState, TaskRow, TaskState
 from ..model.commands import SendSignal
 from ..model.instants import as_datetime
 from ..model.signals import SET_ASIDE, is_wait, label_signal, name_wait, read_reply, split_wait_name
@@ -86,7 +86,7 @@ def find_signal(session: Session, loaded: Loaded, name: str, kind: JsonKind = "s
     Raises: InvalidInput - the code waits for no such signal, and the task has no open wait for it.
     """
     task = loaded.task
-    mentioned = find_mentioned(session, task.workflow)
+    mentioned = find_mentioned(session, task)
     if mentioned is None:
         return None
     signal = mentioned.known.get(name_wait(kind, name))
@@ -105,9 +105,9 @@ def find_signal(session: Session, loaded: Loaded, name: str, kind: JsonKind = "s
     )
 
 
-def find_mentioned(session: Session, workflow: str) -> MentionedSignals | None:
+def find_mentioned(session: Session, task: TaskRow) -> MentionedSignals | None:
     """The signals of the code that a task runs; None: this App has not got that code. A task of one step receives none."""
-    code = session.codes.get(workflow)
+    code = find_code(session.codes, task)
     if code is None:
         return None
     return code.definition.signals if isinstance(code.definition, Workflow) else MentionedSignals({}, are_all=True)

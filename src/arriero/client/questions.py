@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..core.apps import is_another_app
+from ..core.apps import find_code, is_another_app
 from ..core.replay import identify_step
 from ..core.task_run import TaskRun
 from ..errors import InvalidInput
@@ -112,7 +112,7 @@ async def check_by_code(session: Session, loaded: Loaded, wait: StepRow, check: 
     Raises: what ``check`` raises.
     """
     task = loaded.task
-    code = None if is_another_app(session.app, task.app) else session.codes.get(task.workflow)
+    code = None if is_another_app(session.app, task.app) else find_code(session.codes, task)
     if code is None or task.state is not TaskState.PROCESSING or wait.state is not StepState.PENDING:
         return None
 

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from ..audit.export import ExportedRecords
+from ..core.apps import find_code
 from ..core.replay_judgement import ALL, OPEN, STATES, Judgement, KnownCode, is_meant, judge_task
 from ..errors import InvalidInput, UnreadableRow
 from ..model import TASK_OPEN, Instant, Loaded, TaskState
@@ -104,7 +105,7 @@ class Replayer:
         self._workflow = workflow
         self._advance = advance
         self._codes = session.codes
-        definitions = frozenset(code.definition for code in session.codes.values())
+        definitions = frozenset(one.definition for code in session.codes.values() for one in code.list_versions())
         agents = {agent.name: agent for agent in session.agents}
         self._known = KnownCode(session.app, session.codes, definitions, agents)
         self._replayed = 0
@@ -155,7 +156,7 @@ class Replayer:
         task, failure = loaded.task, judged.failure
         assert failure is not None
         at = find_raising_frame(judged.trace)
-        code = self._codes.get(task.workflow)
+        code = find_code(self._codes, task)
         if at is None and code is not None:
             at = find_raising_frame(capture_definition(code.definition.signature.function))
         reason, at = self._shared.setdefault((failure.reason, at), (failure.reason, at))

@@ -114,6 +114,9 @@ class Session:
         self.on_alert: list[Callable[[Alert], Any]] = []
         self.schedules: dict[str, ScheduleDeclaration] = {}  # that the App's code declares, by name
         self.tracing: TracingOptions | None = None  # set by App.trace
+        self.version_pinning = (
+            False  # tasks belong to the deployment that began them, unless their workflow says otherwise
+        )
         self.cap: OpenTaskCap | None = None  # on what is submitted through it; set for a request of the HTTP API
         self.mutex_durations: dict[str, float | None] = {}  # seconds, by name of the lease
         self.http_requests: Counter[tuple[str, int]] = Counter()  # that the HTTP API answered, by operation and status

@@ -163,6 +163,10 @@ def find_code(session: Session, call: Any) -> FoundCode:
     if isinstance(call, WorkflowCall):
         name = call.workflow.name
         if (code := codes.get(name)) is None or code.definition is not call.workflow:
+            if code is not None and call.workflow in [one.definition for one in code.list_versions()]:
+                raise InvalidInput(
+                    f"version {call.workflow.version} of workflow {name!r} takes no new tasks: submit a call of version {code.version}"
+                )
             known = [code.name for code in codes.values() if isinstance(code.definition, Workflow)]
             raise InvalidInput(
                 f"workflow {name!r} is not in App {session.app}; it has {', '.join(known) or 'none'}; declare it by @app.workflow,"

@@ -201,6 +201,7 @@ class SyncTask(_Mirror, Generic[R_co]):
     snooze = _build_waiting_method(Task.snooze)
     send = _build_sending_method(Task.send)
     change_tags = _build_waiting_method(Task.change_tags)
+    pin = _build_waiting_method(Task.pin)
     request = _build_waiting_method(Task.request)
     complete_callback = _build_waiting_method(Task.complete_callback)
 
@@ -223,6 +224,7 @@ class SyncTasks(_Mirror):
     resume = _build_waiting_method(Tasks.resume)
     snooze = _build_waiting_method(Tasks.snooze)
     change_tags = _build_waiting_method(Tasks.change_tags)
+    pin = _build_waiting_method(Tasks.pin)
 
     def __iter__(self) -> Iterator[TaskView]:
         return BackgroundReading(self._background, lambda: aiter(self._to)).each()
@@ -360,12 +362,13 @@ class SyncApp(_Mirror):
         roles: Iterable[str] | None = None,
         agents: Iterable[str] | None = None,
         lost_processes_max: int | None = None,
+        deployment: str | None = None,
     ) -> AbstractContextManager["SyncApp"]:
         """Run Scheduler, Agents and Supervisor in the background thread; arguments and errors are those of App.running.
 
         Leaving drains; an interrupt meanwhile ends the draining.
         """
-        run = run_configured(self._background.session, store, roles, agents, lost_processes_max)
+        run = run_configured(self._background.session, store, roles, agents, lost_processes_max, deployment)
         return _Running(self, self._background, run)
 
     submit = _build_submitting_method(
@@ -406,6 +409,7 @@ class SyncApp(_Mirror):
         "A handle of a workflow of this App; nothing is asked of the store yet.",
     )
     workflows_view = _build_waiting_method(Client.workflows_view)
+    versions_view = _build_waiting_method(Client.versions_view)
     metrics = _build_waiting_method(Client.metrics)
     complete_callback = _build_waiting_method(Client.complete_callback)
     mutex = _build_handle_method(

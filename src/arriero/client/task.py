@@ -12,6 +12,7 @@ from ..model import TaskState, Verb
 from ..model.failures import choose_public_text, read_task_failure
 from ..model.policies import Duration, check_seconds
 from ..model.tags import check_tag_change, encode_changes
+from ..model.verb_rules import PinArguments
 from ..payloads import codec
 from ..runtime.code import Code
 from ..store.contract import Ended
@@ -86,7 +87,8 @@ class Task(Generic[R_co]):
         task = ended.task
         if task.state is TaskState.PROCESSED:
             assert task.output is not None
-            code = self._code or self._session.codes.get(task.workflow)
+            newest = self._code or self._session.codes.get(task.workflow)
+            code = None if newest is None else newest.for_task(task)
             return msgspec.json.decode(task.output) if code is None else code.output(task.output)
         assert task.failure is not None
         failure = read_task_failure(task.failure)
@@ -340,6 +342,20 @@ class Task(Generic[R_co]):
         changes = encode_changes(put or {}, tuple(remove))
         return await operate_task(
             self._session, Verb.TAG, await load_task_to_act(self._session, self.id), by, reason, tags=changes
+        )
+
+    async def pin(self, to: str, *, by: str, reason: str) -> tuple[str, ...]:
+        """Let another version of its code continue it, once it has begun. Only processes with that version take it up.
+
+        Args:
+            to: the number of a version of its workflow, ``@DEPLOYMENT``, or both: ``2``, ``@blue``, ``2@blue``; ``@`` stands for no
+                named deployment. What it does not name stays.
+        Returns: as ``adjust``.
+        Raises: as ``resubmit``; also where the version is the task's already.
+        """
+        PinArguments(to=to).check()
+        return await operate_task(
+            self._session, Verb.PIN, await load_task_to_act(self._session, self.id), by, reason, to=to
         )
 
     def __repr__(self) -> str:

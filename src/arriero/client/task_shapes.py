@@ -194,6 +194,7 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     forked_from: str | None = None
     forked_step: str | None = None
     batch: str | None = None
+    code_version: str | None = None
 
 
 class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):

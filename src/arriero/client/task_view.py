@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import msgspec
 
-from ..core.apps import may_run
+from ..core.apps import find_code, may_run
 from ..core.starts import find_snooze_end
 from ..core.undo import FORWARD_KINDS, list_open_compensations
 from ..errors import InvalidInput
@@ -161,6 +161,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
         parent: id of the task whose code has started it; None: none has, or it was purged. ``parent_step``: the label of the
             step that it is there. ``batch``: id of the task that handles its message in a batch of its convoy.
         forked_from: of a fork: id of the task that it does again from ``forked_step`` on; None: it is none, or that was purged.
+        code_version: of the code that continues it, like ``2@blue``; None: version 1, or it has not begun.
     """
 
     id: str
@@ -202,6 +203,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
     forked_from: str | None = None
     forked_step: str | None = None
     batch: str | None = None
+    code_version: str | None = None
 
     @property
     def last_failure(self) -> FailureView | None:
@@ -371,7 +373,6 @@ class _TaskViewBuilder:
         undone = {step.undoes: step.ordinal for step in loaded.steps if step.undoes is not None}
         ordinals = {step.step_no: step.ordinal for step in loaded.steps}
         steps = tuple(self._step(step, ordinals, undone) for step in loaded.steps)
-        output = self._output()
         is_undone = task.state in (TaskState.COMPENSATING, TaskState.HELD)
         return TaskView(
             id=task.task_id,
@@ -397,7 +398,7 @@ class _TaskViewBuilder:
             held_by=self._find_holder(task.locked_by),
             took_seconds=elapsed.took,
             waited_seconds=elapsed.waited,
-            output=output,
+            output=self._output(),
             failure=None if failure is None else view_task_failure(failure),
             steps=steps,
             open_compensations=list_open_compensations(loaded.steps) if is_undone else (),
@@ -408,6 +409,7 @@ class _TaskViewBuilder:
             published=self._published(0),
             published_at=self._published_at(0),
             tags=read_tags(task.tags),
+            code_version=task.code_version,
             **({} if self.family is None else self.family.show_parent(task)),
         )
 
@@ -449,7 +451,7 @@ class _TaskViewBuilder:
         task = self.loaded.task
         if task.output is None:
             return None
-        code = self.code or self.codes.get(task.workflow)
+        code = find_code(self.codes, task) if self.code is None else self.code.for_task(task)
         return self._decode(task.output, _any_json if code is None else code.output, "its output")
 
     def _result(self, step: StepRow) -> Any:

@@ -10,7 +10,9 @@ from ..errors import InvalidInput
 from ..model import STEP_PREFIX, Instant, Loaded, TaskState, Verb, later
 from ..model.instants import as_instant
 from ..model.policies import Duration, check_seconds
+from ..model.processes import read_version_change
 from ..model.tags import check_tag_change, check_tags, encode_changes
+from ..model.verb_rules import PinArguments
 from ..payloads import codec
 from ..store.task_filter import TaskCriteria, TaskFilter
 from . import task_verbs
@@ -56,6 +58,8 @@ class TaskSelector(TaskCriteria, frozen=True, kw_only=True, forbid_unknown_field
                 raise InvalidInput(f"{prefix}{name} is empty; leave it out, or say which tasks are meant")
         if self.tags is not None and not check_tags(self.tags, f"{prefix}tags"):
             raise InvalidInput(f"{prefix}tags is empty; leave it out, or name a tag")
+        if self.code_version is not None:
+            read_version_change(self.code_version, f"{prefix}code_version")
         if self.state is not None and self.state not in tuple(TaskState):
             raise InvalidInput(f"{prefix}state {self.state!r} is not known; states are {', '.join(TaskState)}")
         if self.older_than is not None:
@@ -196,6 +200,13 @@ class Tasks:
         check_tag_change({} if put is None else put, remove)
         changes = encode_changes(put or {}, tuple(remove))
         return await self._each(Verb.TAG, by, reason, dry_run, progress, lambda _: {"tags": changes})
+
+    async def pin(
+        self, to: str, *, by: str, reason: str, dry_run: bool = False, progress: Progress | None = None
+    ) -> Acted:
+        """Let another version of their code continue each; see Task.pin."""
+        PinArguments(to=to).check()
+        return await self._each(Verb.PIN, by, reason, dry_run, progress, lambda _: {"to": to})
 
     async def _each(
         self,

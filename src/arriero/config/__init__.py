@@ -20,6 +20,7 @@ from .trust import read_trusted_file
 from .values import (
     APP,
     COUNT,
+    DEPLOYMENT_NAME,
     FLAG,
     LOG_FORMAT,
     LOSSES,
@@ -66,6 +67,9 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
     )
     app: Annotated[str, SettingInfo(APP, "The App that commands load when they need its code.")] = ""
     roles: Annotated[tuple[str, ...], SettingInfo(ROLE_NAMES, "What a process that runs an App does.")] = DEFAULT_ROLES
+    deployment: Annotated[
+        str, SettingInfo(DEPLOYMENT_NAME, "The deployment of the code, such as a commit: tasks may belong to it.")
+    ] = NODE.deployment
 
     lease_seconds: Annotated[float, _seconds("node", "After so long without renewal a process counts as lost.")] = (
         NODE.lease_seconds
@@ -130,6 +134,7 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
     approvals_resume: Annotated[int, _persons(Verb.RESUME)] = 1
     approvals_snooze: Annotated[int, _persons(Verb.SNOOZE)] = 1
     approvals_tag: Annotated[int, _persons(Verb.TAG)] = 1
+    approvals_pin: Annotated[int, _persons(Verb.PIN)] = 1
     approvals_keep_seconds: Annotated[
         float, _seconds("approvals", "An approval counts for so long; any verb carried out on the task ends it.")
     ] = DAY

@@ -14,6 +14,7 @@ from ..core.lease import PROBATION_FROM
 from ..errors import InvalidInput
 from ..model.commands import PERSONS_MAX
 from ..model.policies import SECONDS_MAX
+from ..model.processes import DEPLOYMENT
 from ..model.tags import check_tag_name
 from ..runtime.settings import ROLES, check_roles
 from ..text.escaping import mask_url, mask_webhook
@@ -294,6 +295,12 @@ def _is_secret(text: str) -> bool:
     return True
 
 
+def _deployment(value: object) -> str:
+    if not isinstance(value, str) or (value and not DEPLOYMENT.fullmatch(value)):
+        raise UnfitValue
+    return value
+
+
 def _port(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= PORT_MAX:
         raise UnfitValue
@@ -393,6 +400,7 @@ WEBHOOK_URL = ValueKind(
 )
 PUBLIC_URL = ValueKind("an https:// or http:// URL without user, password, ? and #", _public_url)
 WEBHOOK_SECRET = ValueKind("whsec_ and the base64 of 24 to 64 random bytes", _webhook_secret, is_secret=True)
+DEPLOYMENT_NAME = ValueKind("up to 64 letters, digits, and . _ + - after the first one", _deployment)
 PORT = ValueKind(f"a whole number from 0 to {PORT_MAX}; 0 stands for one that is free", _port, int)
 TEXT = ValueKind("a text without control characters", _text)
 HEADER = ValueKind("the name of a header that says nothing else, like X-Forwarded-User", _header)

@@ -1,4 +1,4 @@
-"""Rules about Apps: the tasks that each may run, and the conflict of two Apps that have code of the same name.
+"""Rules about Apps: the tasks that each may run, the code that continues one, and two Apps that have code of the same name.
 
 A task carries the name of the App that runs it, and so do its steps. A process takes up what carries the name of its own
 App. What was kept by release 0.4.0 or before carries none; any App with the code runs it, as long as only one can be meant.
@@ -6,11 +6,12 @@ App. What was kept by release 0.4.0 or before carries none; any App with the cod
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
 from ..events.task import TaskAssigned
-from ..model import NOT_SAID, WAITS_FOR_WORKFLOW, Instant
+from ..model import NOT_SAID, WAITS_FOR_WORKFLOW, Instant, TaskRow
 from ..model.answers import Refusal
 from ..model.commands import AssignApp
 from ..model.processes import ProcessAbout
@@ -85,6 +86,23 @@ def may_run(app: str, of: str) -> bool:
 def apps_run_by(app: str) -> tuple[str, ...]:
     """Return the App names of the tasks that a process of the App may run; the empty name comes first."""
     return (NOT_SAID,) if app == NOT_SAID else (NOT_SAID, app)
+
+
+class VersionedCode(Protocol):
+    """Code of which a process may have several versions."""
+
+    def for_task(self, task: TaskRow) -> Self | None:
+        """The version that continues a task: the newest one, if it has not begun. None: it is not here."""
+        ...
+
+
+C = TypeVar("C", bound=VersionedCode)
+
+
+def find_code(codes: Mapping[str, C], task: TaskRow) -> C | None:
+    """Find the code that continues a task. ``codes``: by the name in the task's row. None: it is not here."""
+    code = codes.get(task.workflow)
+    return None if code is None else code.for_task(task)
 
 
 def is_another_app(one: str, other: str) -> bool:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ..model.workflow_pauses import Pauses  # only who pauses workflows pays for loading it
     from .parents import ParentStep
 
-_KEEP_OLD_VALUES = (Verb.EXTEND, Verb.ADJUST, Verb.TAG)
+_KEEP_OLD_VALUES = (Verb.EXTEND, Verb.ADJUST, Verb.TAG, Verb.PIN)
 SAY_CHANGES = (*_KEEP_OLD_VALUES, Verb.ANSWER)  # a question may ask for more operators than the settings
 
 

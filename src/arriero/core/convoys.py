@@ -26,6 +26,7 @@ from ..model import TASK_OPEN, ConvoyRow, ConvoyState, Instant, TailRow, TaskRow
 from ..model.commands import Ahead, HandOver
 from ..model.failures import TaskFailure
 from ..model.policies import ConvoyPolicy
+from ..model.processes import choose_version, has_version
 from .apps import may_run
 from .changes import Change, ConvoyChange, Rows
 from .lease import PROBATION_FROM
@@ -282,7 +283,7 @@ class ConvoyWriter:
             and process_no is not None
             and _fits(task, hand_over, self.rows, self.now)
         ):
-            claimed = claim(task, process_no, self.now)
+            claimed = claim(task, process_no, self.now, choose_version(hand_over.versions, task.workflow))
             change.task, change.statuses = claimed.task, claimed.statuses
             change.events += claimed.events
             ahead = hand_over.ahead
@@ -369,7 +370,10 @@ def _fits(task: TaskRow, hand_over: HandOver, rows: Rows, now: Instant) -> bool:
         and task.not_before is not None
         and task.not_before <= now
         and may_run(hand_over.app, task.app)
-        and (task.state is TaskState.COMPENSATING or task.workflow in hand_over.workflows)
+        and (
+            task.state is TaskState.COMPENSATING
+            or (task.workflow in hand_over.workflows and has_version(hand_over.versions, task))
+        )
         and not (rows.pauses and _must_wait(task, rows))
     )
 

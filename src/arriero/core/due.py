@@ -29,6 +29,7 @@ from ..model import (
     TaskState,
 )
 from ..model.commands import Claim, Take
+from ..model.processes import has_version
 from .apps import may_run
 from .breaker_book import Barred
 from .lease import is_on_probation
@@ -53,14 +54,17 @@ def is_claimable(task: TaskRow, command: Claim, now: Instant, *, probation: bool
     """Returns True if a claim may have the task.
 
     Args:
-        command: the claim, of a process that knows the code of its ``workflows``. An undo does not need the workflow's code.
+        command: the claim, of a process that knows the code of its ``workflows``, in some versions. An undo does not need it.
         probation: True if a task on probation may be claimed, too.
     """
     return (
         task.locked_by is None
         and is_due(task.not_before, now)
         and task.paused_at is None
-        and (task.workflow in command.workflows or task.state is TaskState.COMPENSATING)
+        and (
+            task.state is TaskState.COMPENSATING
+            or (task.workflow in command.workflows and has_version(command.versions, task))
+        )
         and may_run(command.app, task.app)
         and (probation or not is_on_probation(task))
     )

@@ -17,7 +17,7 @@ from ..model.answers import Refusal
 from ..model.commands import Operate
 from ..model.failures import CapturedTraceback, TaskFailure
 from ..model.moves import Hold
-from .apps import may_run
+from .apps import find_code, may_run
 from .code_end import Raised
 from .drive import build_unknown_code_failure, decide_ending, give_signals
 from .task_run import RunnableCode, TaskRun, build_driving_failure
@@ -81,13 +81,15 @@ def judge_task(loaded: Loaded, known: KnownCode, now: Instant) -> Judgement:
         return Judgement(skipped="compensated")
     if task.state is TaskState.COMPENSATING:
         return _judge_undo(loaded, known)
+    if task.workflow in known.codes and find_code(known.codes, task) is None:
+        return Judgement(skipped="of a version that this App does not have")
     return _judge_code(loaded.as_begun(task.started_at or now, loaded.convoy), known, now)
 
 
 def _judge_code(begun: Loaded, known: KnownCode, now: Instant) -> Judgement:
     """Judge a task whose code goes forward. The rows of one that has not begun are those of its begin."""
     # Its limit is the Supervisor's affair, whatever the code is.
-    run = TaskRun(replace(begun, task=replace(begun.task, complete_by=None)), known.codes.get(begun.task.workflow))
+    run = TaskRun(replace(begun, task=replace(begun.task, complete_by=None)), find_code(known.codes, begun.task))
     try:
         if run.broken is None and begun.task.turn is Turn.WAITING:
             return Judgement()  # its convoy will have another state when its turn comes

@@ -16,8 +16,10 @@ from .undo import build_idempotency_key
 from .writer import Writer
 
 
-def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
-    """Give a free, due task to the process."""
+def claim(task: TaskRow, process_no: int, now: Instant, code_version: str | None = None) -> Change:
+    """Give a free, due task to the process. ``code_version``: of the code with which it begins, if its code has not begun."""
+    begins = task.started_at is None and task.state is TaskState.PENDING
+    code_version = code_version if begins else None
     claimed = replace(
         task,
         state=advance_task(task.state, TaskEvent.CLAIMED),
@@ -26,10 +28,12 @@ def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
         revision=task.revision + 1,
         started_at=task.started_at or now,
         unseen_since=now,
+        code_version=code_version if begins else task.code_version,
     )
-    events: list[Event] = [TaskClaimed(claimed.fence, process_no, claimed.state, claimed.revision)]
+    claim_event = TaskClaimed(claimed.fence, process_no, claimed.state, claimed.revision, code_version or "")
+    events: list[Event] = [claim_event]
     statuses: list[StatusRow] = []
-    if task.started_at is None and task.state is TaskState.PENDING:
+    if begins:
         claimed = publish_status(claimed, "started", now, events, statuses)
     return Change(claimed, [], [], events, [], statuses)
 
@@ -59,7 +63,7 @@ def start_task(change: Change, start: Start, breakers: BreakerRows, now: Instant
 
     It stays unseen until the process writes again: should the answer be lost, the process finds it among its news.
     """
-    claimed = claim(change.task, start.process_no, now)
+    claimed = claim(change.task, start.process_no, now, start.code_version)
     begun = Change(claimed.task, [], [], change.events + claimed.events, [], change.statuses + claimed.statuses)
     opened = [_add_keys(new, claimed.task, store_id) for new in start.opened]
     open_first_steps(begun, opened, cast(Rows, breakers), now, start.process_no)

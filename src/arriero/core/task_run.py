@@ -14,7 +14,7 @@ from ..model.moves import Ending, Hold, Process
 from ..model.signals import is_note
 from ..payloads.codec import error_text, recordable_text
 from ..system.traceback_capture import capture_traceback
-from .apps import may_run
+from .apps import VersionedCode, find_code, may_run
 from .children import read_options
 from .code_end import Identity, Raised, Returned, build_step_exception
 from .replay import (
@@ -88,7 +88,7 @@ def _number(step: StepRow) -> int:
     return step.result_number or 0
 
 
-class RunnableCode(Protocol):
+class RunnableCode(VersionedCode, Protocol):
     """The code of a workflow, or of a task of one step."""
 
     def start(self, arguments: str) -> Any:
@@ -336,7 +336,8 @@ class TaskRun:
 
 def build_no_code_failure(task: TaskRow) -> TaskFailure:
     """Build the failure of a task that came to a process without its workflow."""
-    reason = f"workflow {task.workflow} is not in this App: register it, or give its old name with name="
+    version = "" if task.code_version is None else f"code version {task.code_version} of "
+    reason = f"{version}workflow {task.workflow} is not in this App: register it, or give its old name with name="
     return TaskFailure("bug", reason, code="no_code")
 
 
@@ -373,7 +374,7 @@ def run_ahead(
         behind is None or convoy is None or behind.task.inbox or isinstance(ending, Hold)
     ):  # on a held task the key is blocked, as a rule
         return None
-    code = codes.get(behind.task.workflow) if may_run(app, behind.task.app) else None
+    code = find_code(codes, behind.task) if may_run(app, behind.task.app) else None
     if code is None or behind.task.state is not TaskState.PENDING or behind.task.opened_count:
         return None
     if decode_task_policy(behind.task.policy).convoy.handle_batch is not None:

@@ -89,7 +89,7 @@ def count_asked_persons(command: Operate, rows: Rows) -> int:
 def list_allowed_verbs(task: TaskRow, life: Life) -> tuple[Verb, ...]:
     """List the verbs that the task with these steps allows, at least with some arguments; without those that every task allows."""
     possible = list_possible_verbs(task)
-    return tuple(verb for verb in possible if not VERBS[verb].is_note and not explain_refusal(verb, task, life))
+    return tuple(verb for verb in possible if VERBS[verb].is_listed and not explain_refusal(verb, task, life))
 
 
 def list_possible_verbs(task: TaskRow) -> tuple[Verb, ...]:

@@ -36,6 +36,7 @@ from .attempts import may_revoke, revoke_attempt
 from .changes import Change, Refused, Rows
 from .convoys import settle_convoy
 from .limit_changes import adjust, extend
+from .pinning import pin
 from .starts import find_request_start
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .supervision import build_pivot_failure, decode_task_policy, find_pivot, is_held_by_program, read_step_policy
@@ -211,6 +212,7 @@ class _Operation:
             failure_count=0,
             undoing=False,
             branched_at=None,
+            code_version=None,
             # Another life draws other numbers: an id it made must not meet the one of the life that was undone.
             seed=(task.seed + task.incarnation * 0x9E3779B97F4A7C15) % SEED_LIMIT,
         )
@@ -392,10 +394,7 @@ class _Operation:
             refused = explain_late_answer(step, writer.now) or explain_missing_result(step, task, self.life)
         if refused:
             raise NotCarriedOut(refused)
-        if command.did_not_happen:
-            self._settle_doubt(step)
-        else:
-            self._give_result(step)
+        (self._settle_doubt if command.did_not_happen else self._give_result)(step)
         if task.state in TASK_OPEN:
             writer.set(not_before=min(writer.task.not_before or writer.now, writer.now))  # if due, it keeps its place
 
@@ -496,4 +495,5 @@ _CARRY_OUT: dict[Verb, Callable[[_Operation], None]] = {
     Verb.RESUME: _Operation.resume,
     Verb.SNOOZE: _Operation.snooze,
     Verb.TAG: lambda operation: operation.added.update(change_tags(operation.writer, operation.command.tags)),
+    Verb.PIN: lambda operation: operation.added.update(pin(operation.writer, operation.command.to)),
 }

@@ -10,8 +10,8 @@ import time
 import types
 import uuid
 import warnings
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -29,6 +29,7 @@ from ..model.policies import (
     encode_policy,
     seconds,
 )
+from ..model.processes import VERSION_MAX
 from ..model.tags import check_tags, encode_tags
 from ..payloads.codec import check_id
 from .declared import CallValue, Declared, WorkflowRun, caller_scope, choose_name, current_run
@@ -197,6 +198,9 @@ class Workflow(Declared, Generic[P, R]):
         share: int | None = None,
         undo_on_doubt: UndoOnDoubt = "continue",
         signals: Sequence[AnySignal] = (),
+        version: int = 1,
+        replaces: "Workflow[..., Any] | None" = None,
+        version_pinning: bool | None = None,
     ) -> None:
         self.name = choose_name(name, function, "a workflow")
         if not inspect.iscoroutinefunction(function):
@@ -217,6 +221,9 @@ class Workflow(Declared, Generic[P, R]):
         convoy_policy = convoy_policy or DEFAULT_CONVOY_POLICY
         self.policy = TaskPolicy(complete_within, self.supervision, convoy_policy, undo_on_doubt)
         self.policy_text = encode_policy(self.policy)
+        self.version, self.replaces, self.version_pinning = version, replaces, version_pinning
+        if type(version) is not int or version != 1 or replaces is not None:
+            _check_version(self.name, function, version, replaces)
         self._show_as(function)
         self._function = function
         self._declared_signals = tuple(signals)
@@ -243,6 +250,13 @@ class Workflow(Declared, Generic[P, R]):
         """The plain function."""
         return self._function
 
+    def list_replaced(self) -> "Iterator[Workflow[..., Any]]":
+        """List the versions that it replaces, the newest first."""
+        older = self.replaces
+        while older is not None:
+            yield older
+            older = older.replaces
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowCall[R]:
         """Bind and check the arguments. Raises InvalidInput when they do not fit."""
         call = WorkflowCall(self, self.signature.bind(args, kwargs))
@@ -264,6 +278,57 @@ def _check_takes_list(name: str, signature: Signature) -> None:
         )
 
 
+def _check_version(
+    name: str, function: Callable[..., Any], version: int, replaces: "Workflow[..., Any] | None"
+) -> None:
+    """Check the version of a workflow against the one that it replaces. Raises DefinitionError."""
+    check_count(version, f"workflow {name}: version", least=1, most=VERSION_MAX)
+    if replaces is None:
+        return
+    old = check_type(replaces, Workflow, f"workflow {name}: replaces")
+    if old.name != name:
+        raise DefinitionError(
+            f"workflow {name} replaces workflow {old.name}, which has another name: give both one name by name={name!r}"
+        )
+    if old.function is function:
+        raise DefinitionError(
+            f"version {version} of workflow {name} replaces itself: its function is that of version {old.version}"
+        )
+    if version <= old.version:
+        raise DefinitionError(
+            f"version {version} of workflow {name} replaces version {old.version}: give it a greater version="
+        )
+
+
+def find_newest(workflows: Iterable[Workflow[..., Any]]) -> list[Workflow[..., Any]]:
+    """Find the newest version of each workflow, which has the versions that it replaces. Raises DefinitionError.
+
+    Of one name each must replace the one before: 3 replaces 2, and 2 replaces 1. Replaced versions need not be given.
+    """
+    found: dict[str, Workflow[..., Any]] = {}
+    for one in workflows:
+        known = found.get(one.name)
+        if known is None or known in list(one.list_replaced()):
+            found[one.name] = one
+        elif one is known or one not in list(known.list_replaced()):
+            _refuse_doubled(known, one)
+    return list(found.values())
+
+
+def _refuse_doubled(one: Workflow[..., Any], other: Workflow[..., Any]) -> NoReturn:
+    older, newer = sorted((one, other), key=lambda each: each.version)
+    name, shared = one.name, [each for each in one.list_replaced() if each in list(other.list_replaced())]
+    if shared and older.version != newer.version:
+        raise DefinitionError(
+            f"versions {older.version} and {newer.version} of workflow {name} both replace version {shared[0].version}: let version"
+            f" {newer.version} replace version {older.version}"
+        )
+    raise DefinitionError(
+        f"two workflows are named {name!r}; give one of them another name=, or if it is a newer version of the other,"
+        " version= and replaces="
+    )
+
+
 class WorkflowOptions(TypedDict, total=False):
     """The options of ``workflow``, which describes them."""
 
@@ -274,6 +339,9 @@ class WorkflowOptions(TypedDict, total=False):
     share: int
     undo_on_doubt: UndoOnDoubt
     signals: Sequence[AnySignal]
+    version: int
+    replaces: Workflow[..., Any]
+    version_pinning: bool
 
 
 class WorkflowDecorator:
@@ -302,6 +370,9 @@ def workflow(
     share: int | None = None,
     undo_on_doubt: UndoOnDoubt = "continue",
     signals: Sequence[AnySignal] = (),
+    version: int = 1,
+    replaces: Workflow[..., Any] | None = None,
+    version_pinning: bool | None = None,
 ) -> Any:
     """Declare a workflow: an ``async def`` whose awaits of steps are recorded.
 
@@ -317,6 +388,9 @@ def workflow(
             undoes the rest, and the task is held then, naming that step. ``stop``: it undoes nothing before an operator
             has answered that step; for compensations that must not run while a later effect may stand.
         signals: and requests that its code waits for, beside those that its code mentions. JSON for them is checked when it is sent.
+        version: of the code, 1 to 1,000,000. New tasks begin with the newest version of their workflow.
+        replaces: the workflow of the same name with the version before. Its tasks end on its code while an App has it.
+        version_pinning: tasks are continued only by processes of the deployment that began them; by default as the App says.
     Raises: DefinitionError.
     """
     limit = None if complete_within is None else seconds(complete_within, "complete_within", at_least=0.001)
@@ -335,6 +409,9 @@ def workflow(
             share=share,
             undo_on_doubt=undo_on_doubt,
             signals=signals,
+            version=version,
+            replaces=replaces,
+            version_pinning=version_pinning,
         )
 
     return WorkflowDecorator(declare) if fn is None else declare(fn)

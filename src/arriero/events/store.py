@@ -275,10 +275,11 @@ EventOfBreaker = (
 
 
 class ProcessStarted(HistoryEvent, frozen=True, tag="process.started"):
-    """A process has begun. ``app``: empty if it names none."""
+    """A process has begun. ``app``: empty if it names none. ``versions``: of its code, see ``model.processes.Versions``."""
 
     process: int
     app: str = ""
+    versions: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class ProcessRetired(HistoryEvent, frozen=True, tag="process.retired"):

@@ -122,16 +122,18 @@ class ChildNoticed(HistoryEvent, frozen=True, tag="child.noticed"):
 
 
 class TaskClaimed(HistoryEvent, frozen=True, tag="task.claimed"):
-    """A process drives the task from now on."""
+    """A process drives the task from now on. ``code_version``: of the code with which it begins; empty: version 1, or it had begun."""
 
     fence: int
     process: int
     state: str
     revision: int
+    code_version: str = ""
 
     def describe(self, names: HistoryNames) -> str:
         what = "for its undo " if self.state == "compensating" else ""
-        return f"taken up {what}by {names.name_process(self.process)}"
+        version = f", with code version {self.code_version}" if self.code_version else ""
+        return f"taken up {what}by {names.name_process(self.process)}{version}"
 
 
 class TaskReleased(HistoryEvent, frozen=True, tag="task.released"):
@@ -217,6 +219,7 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
         approved_by: who else asked for it, where one operator is not enough.
         until: of ``snooze``: nothing new begins before.
         tags, tags_before: of ``tag``: all tags of the task, afterwards and before.
+        code_version, code_version_before: of ``pin``: the version that its code must have, afterwards and before.
         unchanged: of ``adjust`` without a step, in words: what some open steps did not take of it.
     """
 
@@ -239,9 +242,11 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
     tags_before: dict[str, str] | UnsetType = UNSET
     complete_by_before: Instant | UnsetType | None = UNSET
     unchanged: tuple[str, ...] = ()
+    code_version: str | UnsetType = UNSET
+    code_version_before: str | UnsetType = UNSET
 
     def list_changes(self) -> list[str]:
-        """List the values of the task that it changed, in words and with the old ones: its limit, its tags; then what it left."""
+        """List the values of the task that it changed, in words and with the old ones: its limit, tags, version; then what it left."""
         changes: list[str] = []
         limit, limit_before = self.complete_by, self.complete_by_before
         if limit is not None and limit is not UNSET:
@@ -251,6 +256,8 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
             )
         if self.tags is not UNSET and self.tags_before is not UNSET:
             changes.append(format_change(self.tags_before, self.tags))
+        if self.code_version is not UNSET:
+            changes.append(f"code version {self.code_version} ({self.code_version_before} before)")
         return changes + [UNCHANGED + one for one in self.unchanged]
 
     def describe(self, names: HistoryNames) -> str:

@@ -58,7 +58,7 @@ def list_available_actions(loaded: Loaded, now: Instant, parent: "ParentStep | N
     """
     found: list[AvailableAction] = []
     for verb in list_possible_verbs(loaded.task):
-        if VERBS[verb].is_note:
+        if not VERBS[verb].is_listed:
             continue
         if verb is Verb.RESUBMIT and parent is not None and (refused := _find_refusal(verb, loaded, now, parent)):
             found.append(AvailableAction(verb, "runs it again", refused=refused))

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from ..core.apps import may_run
 from ..core.lease import is_alive, read_process_about
-from ..model import NOT_SAID, STEP_PREFIX, Instant
-from ..model.processes import ProcessRow
+from ..model import NOT_SAID, STEP_PREFIX, Instant, TaskRow
+from ..model.processes import FIRST_VERSION, ProcessRow, has_version
 from ..text.format import shorten_process_name
 
 
@@ -29,6 +29,11 @@ class LiveProcesses:
     def list_with_workflow(self, workflow: str, app: str = NOT_SAID) -> list[ProcessRow]:
         """List the processes alive that say they have the workflow's code, and run tasks of the App."""
         return [process for process in self.list_schedulers(app) if has_workflow(process, workflow)]
+
+    def list_with_code(self, task: TaskRow) -> list[ProcessRow]:
+        """List the processes alive that say they have the workflow's code in the version that continues the task."""
+        found = self.list_with_workflow(task.workflow, task.app)
+        return [process for process in found if has_version(read_process_about(process).versions, task)]
 
     def list_hosts(self, agent: str, app: str = NOT_SAID) -> list[ProcessRow]:
         """List the processes alive that host at least one step of an Agent, for the App. One that drains takes no request."""
@@ -103,6 +108,21 @@ def suggest_assignment(app: str, others: Sequence[str]) -> str:
     return (
         f"start App {app!r} here; {names} {'has' if len(others) == 1 else 'have'} code of that name: if they are one system,"
         f" give both one name, App({others[0]!r}, ...), and run `{command}`"
+    )
+
+
+def describe_missing_version(task: TaskRow, others: Sequence[ProcessRow]) -> str:
+    """Describe that no process alive has the version of the code that continues a task, and the next command.
+
+    Args:
+        others: processes alive with the code in other versions.
+    """
+    version, newest = task.code_version or FIRST_VERSION, read_process_about(others[-1]).versions.get(task.workflow, ())
+    to = shlex.quote(newest[0] if newest else FIRST_VERSION)
+    command = f"arriero task pin {shlex.quote(task.task_id)} --to {to} --reason TEXT"
+    return (
+        f"no process alive has code version {version} of {format_code_name(task.workflow)}: start one that has it, or let another"
+        f" version continue it: `{command}`; `arriero versions` lists what is there"
     )
 
 

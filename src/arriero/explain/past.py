@@ -72,7 +72,7 @@ def _count_incarnation(event: Event | UnreadableEvent, now: int) -> int:
 SHORT_SECONDS = 60.0  # of what ended sooner after its submission, no wait for an operator is worth looking for
 
 _TYPES_READ = ("step.dispatched", "compensation.dispatched", "task.terminal", "operator.action", UNREADABLE_EVENT)
-_KEEP_OLD_VALUES = frozenset((Verb.EXTEND, Verb.ADJUST, Verb.TAG))
+_KEEP_OLD_VALUES = frozenset((Verb.EXTEND, Verb.ADJUST, Verb.TAG, Verb.PIN))
 _ACT_FIELDS = ("verb", "by", "reason", "before", "after")
 _LEAVES_AN_END = frozenset((Verb.RESUBMIT, Verb.COMPENSATE))
 _ENDS_A_PAUSE = frozenset((Verb.RESUME, Verb.COMPENSATE, Verb.CANCEL))

@@ -42,6 +42,7 @@ from .agents import (
 from .child_reasons import describe_parent, list_child_reasons
 from .convoys import describe_turn_wait, format_place
 from .liveness import (
+    describe_missing_version,
     describe_process,
     format_code_name,
     format_of_app,
@@ -260,12 +261,14 @@ class TaskUnderWay(TaskSituation):
         """List the processes alive that may take it up; an undo needs none of its workflow's code."""
         if self.task.state is TaskState.COMPENSATING:
             return self.running.list_schedulers(self.task.app)
-        return self.running.list_with_workflow(self.task.workflow, self.task.app)
+        return self.running.list_with_code(self.task)
 
     def _describe_lack(self) -> str:
         if not self.running.alive:
             return self._list_alive()
         is_undo = self.task.state is TaskState.COMPENSATING
+        if not is_undo and (others := self.running.list_with_workflow(self.task.workflow, self.task.app)):
+            return describe_missing_version(self.task, others)
         what = "plays the role scheduler" if is_undo else f"runs {format_code_name(self.task.workflow)}"
         app = format_of_app(self.running.choose_app_to_name(self.task.app))
         return f"no process alive{app} {what}; {self._suggest_app_or_list_alive()}"

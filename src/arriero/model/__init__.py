@@ -82,6 +82,7 @@ class Verb(StrEnum):
     RESUME = "resume"
     SNOOZE = "snooze"
     TAG = "tag"
+    PIN = "pin"
 
 
 class Turn(StrEnum):
@@ -167,9 +168,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     convoy_no: int | None = None
     place: int | None = None  # in its convoy, by the order of commits: 1, 2, ...
     sequence: int | None = None  # the producer's own number
-    rank: int | None = (
-        None  # by which those that wait are taken: the sequence, else the place, unless an operator moved it
-    )
+    rank: int | None = None  # those that wait are taken by it: sequence, else place, unless an operator moved it
     turn: Turn | None = None
     due_at: Instant | None = None  # of one that has not started: not before, whenever its turn comes or a snooze ends
     ledger_no: int | None = None  # of the ledger that has not let it go yet: nobody may begin it
@@ -185,6 +184,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     depth: int = 0  # how many tasks stand above it
     forked_from: int | None = None  # of a fork: number of the step from which on it does another task again; it stays
     batch_no: int | None = None  # number of the task that handles its message in a batch, which may be itself; it stays
+    code_version: str | None = None  # of the code that began it; None: version 1, or nothing has begun it
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -11,6 +11,7 @@ from . import ConvoyOverrides, ConvoyVerb, Instant, StepRow, TaskState, Verb
 from .agents import AgentVerb
 from .failures import TaskFailure
 from .moves import BeginUndo, Delivered, Ending, Hold, Keep, NewStep, Outcome, Reported
+from .processes import Versions
 
 
 class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -23,11 +24,12 @@ class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Start(msgspec.Struct, frozen=True, gc=False):
     """The process that submits a task begins it in the same commit; ``opened``: what its code asks for first.
 
-    Keys of the steps are made where the task gets its number.
+    Keys of the steps are made where the task gets its number. ``code_version``: as the task's row keeps it.
     """
 
     process_no: int
     opened: tuple[NewStep, ...]
+    code_version: str | None = None
 
 
 class Fork(NamedTuple):
@@ -94,7 +96,7 @@ class Claim(Command, frozen=True, gc=False, kw_only=True):
 
     ``app``: of the process; only its tasks and those whose App was not said. So it is with ``Take``. ``shares``: of all
     workflows; with them the room is divided by weight, and each gets its tasks in their order. ``only``: numbers of tasks,
-    and no other is taken; empty: whatever is due.
+    and no other is taken; empty: whatever is due. ``versions``: of the code of the workflows.
     """
 
     process_no: int
@@ -104,6 +106,7 @@ class Claim(Command, frozen=True, gc=False, kw_only=True):
     app: str = ""
     shares: tuple[ClaimShare, ...] = ()
     only: tuple[int, ...] = ()
+    versions: Versions = {}
 
 
 class GatherBatch(Command, frozen=True, gc=False, kw_only=True):
@@ -152,11 +155,12 @@ class Ahead(msgspec.Struct, frozen=True, gc=False):
 
 
 class HandOver(msgspec.Struct, frozen=True, gc=False):
-    """The process that ends a task of a convoy continues with the next one, if that is of its App and these workflows."""
+    """The process that ends a task of a convoy continues with the next one, if that is of its App and this code. See ``Claim``."""
 
     workflows: tuple[str, ...]
     ahead: Ahead | None = None
     app: str = ""
+    versions: Versions = {}
 
 
 class Advance(Command, frozen=True, gc=False, kw_only=True):
@@ -313,6 +317,7 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
         within: of ``extend``, ``adjust`` and ``snooze``: seconds from now; of ``adjust`` 0: the task keeps its deadline.
         limits: of ``adjust``: changes of a step's policy, and ``delay`` of its next attempt in seconds, as a JSON object.
         tags: of ``tag``: their new values, as a JSON object; null for a tag that is removed.
+        to: of ``pin``: what changes of its code version, see ``model.processes.read_version_change``.
         ``persons``: how many must ask for the same, each in a separate command; with fewer it is kept as an approval.
         approved_since: approvals count from this instant on.
     """
@@ -330,6 +335,7 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
     within: float = 0.0
     limits: str | None = None
     tags: str | None = None
+    to: str = ""
     persons: int = 1
     approved_since: Instant = Instant(0)
 

@@ -19,6 +19,7 @@ import msgspec
 from ..errors import InvalidInput
 from . import ConvoyVerb, Instant, TaskRow, TaskState, Verb
 from .policies import STEP_LIMITS, check_count, check_seconds
+from .processes import read_version_change
 from .tags import TAGS_SCHEMA, check_tag_change, encode_changes
 
 Json = msgspec.Raw | msgspec.UnsetType
@@ -187,6 +188,21 @@ class TagArguments(VerbArguments, frozen=True, kw_only=True):
         return {"tags": encode_changes(self.put, self.remove)}
 
 
+class PinArguments(VerbArguments, frozen=True, kw_only=True):
+    """The version of the code that continues a task."""
+
+    to: Annotated[
+        str,
+        msgspec.Meta(
+            description="The version that continues it: 2, @blue or 2@blue; what is not named stays, and @ stands for no named deployment.",
+            extra={"option": "--to", "metavar": "VERSION"},
+        ),
+    ]
+
+    def check(self, name: Callable[[str], str] = str) -> None:
+        read_version_change(self.to, name("to"))
+
+
 class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """A verb on tasks, as operators meet it.
 
@@ -198,7 +214,8 @@ class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):
         is_edit: its arguments are given for one task at a time.
         example: of arguments, as plain JSON values.
         words: other words for it, which operators bring from other tools.
-        is_note: it changes how a task is found and shown, and nothing of its work. Every state allows it, so it is not listed.
+        is_note: it changes how a task is found and shown, and nothing of its work.
+        is_listed: among what a task allows next. What hardly any task needs is not.
     """
 
     summary: str
@@ -209,6 +226,7 @@ class VerbDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     example: Mapping[str, Any] = {}
     words: tuple[str, ...] = ()
     is_note: bool = False
+    is_listed: bool = True
 
 
 VERBS: dict[Verb, VerbDeclaration] = {
@@ -289,6 +307,17 @@ VERBS: dict[Verb, VerbDeclaration] = {
         example={"put": {"tenant": "acme"}, "remove": ["old"]},
         words=("label", "annotate"),
         is_note=True,
+        is_listed=False,
+    ),
+    Verb.PIN: VerbDeclaration(
+        summary="Let another version of its code continue a task.",
+        text="Let another version of its code continue a task that has begun. Only processes with that version take it up, and they"
+        " replay its record: ask `arriero replay` first. VERSION is the number of a version of its workflow, @DEPLOYMENT, or both.",
+        done="moved it to another version of its code",
+        arguments=PinArguments,
+        example={"to": "@blue"},
+        words=("move-version", "set-version", "repin", "migrate-version"),
+        is_listed=False,
     ),
 }
 
@@ -360,6 +389,9 @@ VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
     (Verb.TAG, TaskState.COMPENSATING): Rule("its tags change", _GO_ON),
     (Verb.TAG, TaskState.COMPENSATED): Rule("its tags change; it stays as it ended", _NONE),
     (Verb.TAG, TaskState.HELD): Rule("its tags change; it stays held", _GO_ON),
+    (Verb.PIN, TaskState.PENDING): Rule("continues with that version of its code; refused if it has not begun", _GO_ON),
+    (Verb.PIN, TaskState.PROCESSING): Rule("continues with that version of its code", _GO_ON),
+    (Verb.PIN, TaskState.HELD): Rule("stays held; once resubmitted it continues with that version of its code", _GO_ON),
 }
 
 
@@ -373,6 +405,8 @@ def explain_left_out(verb: Verb, task: TaskRow) -> str:
         return "paused already"
     if verb is not Verb.TAG and task.batch_no not in (None, task.task_no):
         return f"handled in the batch of another task, number {task.batch_no}: act on that one"
+    if verb is Verb.PIN and task.started_at is None:
+        return "not begun, so the newest code begins it"
     return ""
 
 

@@ -1,6 +1,6 @@
 """The code of a task: a workflow, or one step."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -8,6 +8,9 @@ import msgspec
 from ..declare.step_options import StepOptions
 from ..declare.steps import Step, StepCall
 from ..declare.workflows import Workflow
+from ..errors import InvalidInput
+from ..model import TaskRow
+from ..model.processes import FIRST_VERSION, format_code_version, read_code_version
 
 
 class OneStep(msgspec.Struct, frozen=True):
@@ -17,11 +20,35 @@ class OneStep(msgspec.Struct, frozen=True):
     options: StepOptions
 
 
+def build_versions(codes: Mapping[str, "Code"], deployment: str, *, is_pinned: bool) -> dict[str, tuple[str, ...]]:
+    """Build the versions of a process's code, as claims name them.
+
+    Args:
+        deployment: of the process; empty: it has no name.
+        is_pinned: whether tasks belong to their deployment, where the workflow does not say. Raises InvalidInput if one does, and
+            the deployment has no name.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for name, code in codes.items():
+        if not isinstance(code.definition, Workflow):
+            continue
+        pins = is_pinned if code.definition.version_pinning is None else code.definition.version_pinning
+        if pins and not deployment:
+            raise InvalidInput(
+                f"tasks of workflow {name} are continued only by the deployment that began them, and this process does not say"
+                " its own: set ARRIERO_DEPLOYMENT, deployment in arriero.toml, or give --deployment"
+            )
+        plain = tuple(format_code_version(one.version) for one in code.list_versions())
+        named = tuple(format_code_version(one.version, deployment) for one in code.list_versions() if deployment)
+        found[name] = named + plain if pins else plain + named
+    return {name: versions for name, versions in found.items() if versions != (FIRST_VERSION,)}
+
+
 read_one_step = msgspec.json.Decoder(OneStep).decode
 
 
 class Code:
-    """The code of a task: a workflow, or one step.
+    """The code of a task: a workflow, or one step. Of a workflow it is the newest version, and has the others.
 
     Args:
         name: as it stands in the task's row.
@@ -30,6 +57,23 @@ class Code:
     def __init__(self, name: str, definition: Workflow[Any, Any] | Step[Any, Any]) -> None:
         self.name = name
         self.definition = definition
+        self.version = definition.version if isinstance(definition, Workflow) else 1
+        replaced = definition.replaces if isinstance(definition, Workflow) else None
+        self.older: Code | None = None if replaced is None else Code(name, replaced)
+
+    def list_versions(self) -> "Iterator[Code]":
+        """List the code of all its versions, the newest first."""
+        code: Code | None = self
+        while code is not None:
+            yield code
+            code = code.older
+
+    def for_task(self, task: TaskRow) -> "Code | None":
+        """The version that continues a task: the newest one, if it has not begun. None: it is not here."""
+        number, _ = read_code_version(task.code_version)
+        if task.started_at is None or number == self.version:
+            return self
+        return next((code for code in self.list_versions() if code.version == number), None)
 
     @property
     def share(self) -> int | None:

@@ -13,6 +13,7 @@ from ..model import Loaded, StepRow, TaskRow
 from ..model.answers import Dispatch
 from ..model.commands import Submit
 from ..model.moves import Reported
+from ..model.processes import Versions
 from .agent_host import AgentHost
 from .child_tasks import ParentDriver
 from .process_context import ProcessContext
@@ -55,6 +56,7 @@ class Parts(msgspec.Struct, frozen=True):
     agents: AgentHost
     codes: Mapping[str, RunnableCode]
     names: tuple[str, ...]  # of the codes
+    versions: Versions  # of the codes
     surroundings: Surroundings
 
 

@@ -18,6 +18,7 @@ from ..errors import StoreError
 from ..model import TaskRow
 from ..model.answers import Answer, Applied
 from ..model.commands import AnyCommand, Claim, Report, Submit, Take
+from ..model.processes import Versions
 from ..store.committer import CommitCounts, Committer
 from ..store.contract import Busy
 from ..store.state_store import StateStore
@@ -65,7 +66,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         agents: those of the App; the roles say which of them are hosted.
-        codes: what the App can run, by the name in the task's row.
+        codes, versions: what the App can run, by the name in the task's row.
         roles: as of ``settings.ROLES``.
         on_end: called with each task that ended here.
         about: what the process says of itself, as JSON text.
@@ -92,6 +93,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     commit_counts: CommitCounts | None = None
     tracer: "TaskTracer | None" = None
     submit: SubmitChild
+    versions: Versions = {}
 
 
 class NodeSession:
@@ -155,6 +157,7 @@ class NodeSession:
             spawn=self._spawn,
             membership=self.membership,
             submit=self._plan.submit,
+            versions=self._plan.versions,
         )
         self.supervisor = Supervisor(
             self.context,
@@ -273,7 +276,8 @@ class NodeSession:
 
     async def _look_once(self, wait: float) -> float:
         """Ask what is due and what came in. Returns how long to wait for the next poll."""
-        due = await self._store.due(tuple(self._codes), self.agents.list_watched(), self._plan.app)
+        plan = self._plan
+        due = await self._store.due(tuple(self._codes), self.agents.list_watched(), plan.app, plan.versions)
         if due.tasks and self._codes:
             self.scheduler.claim_soon()
         if due.steps:

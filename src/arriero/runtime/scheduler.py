@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..core.apps import find_code
 from ..core.capacity import build_shares
 from ..core.drive import Surroundings, decide_put_down
 from ..core.lease import is_on_probation
@@ -15,6 +16,7 @@ from ..model import Loaded, StepRow, TaskRow, TaskState, seconds_between
 from ..model.answers import Answer, Applied, Claimed, Dispatch
 from ..model.commands import Claim, Report
 from ..model.moves import Ending, PutDown, Reported
+from ..model.processes import Versions
 from .agent_host import AgentHost
 from .child_tasks import ChildTasks, SubmitChild
 from .code import Code
@@ -67,7 +69,7 @@ class Scheduler:
     """Scheduler of one process.
 
     Args:
-        codes: what this process can run, by the name in the task's row.
+        codes, versions: what this process can run, by the name in the task's row.
         on_end: called with each task that ended here.
         membership: of this process; nothing is claimed or begun while its lease is not trusted.
     """
@@ -82,6 +84,7 @@ class Scheduler:
         spawn: Callable[..., None],
         membership: Membership,
         submit: SubmitChild,
+        versions: Versions,
     ) -> None:
         self._codes = codes
         self._weights = {name: code.share for name, code in codes.items()}
@@ -92,12 +95,13 @@ class Scheduler:
         self._agents = agents
         self._on_end = on_end
         self._membership = membership
-        known_code = frozenset(code.definition for code in codes.values())
+        known_code = frozenset(one.definition for code in codes.values() for one in code.list_versions())
         self._parts = Parts(
             context=context,
             agents=agents,
             codes=codes,
             names=tuple(codes),
+            versions=versions,
             surroundings=Surroundings(store.store_id, known_code, settings.linger_seconds, agents.router.providers),
         )
         agents.connect(report=self.offer, report_late=self.report_late, note_taken=self.note_taken)
@@ -159,6 +163,7 @@ class Scheduler:
             app=context.app,
             shares=build_shares(self._weights, (driver.run.task.workflow for driver in self.drivers.values())),
             only=woken if len(woken) <= room else (),
+            versions=self._parts.versions,
         )
         context.committer.put(command, lambda answer: self._process_claim_answer(command, answer))
 
@@ -212,7 +217,7 @@ class Scheduler:
                 self._batches = BatchGatherer(self._context, take_over=self.take_over, reload=self.reload_soon)
             if self._batches.gather(loaded, key_since):
                 return
-        run = start_run(loaded, self._codes.get(task.workflow))
+        run = start_run(loaded, find_code(self._codes, task))
         if run.execution is not None:
             self._proven.add(task.workflow)
         if key_since is None:

@@ -44,6 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         approvals_cancel: operators who must ask for a task to be cancelled; with more than one no schedule cancels a run.
         lost_processes_max: a task is held once that many processes were lost with it in a row.
         public_url: under which services reach the HTTP API, without a slash at its end; empty: not said.
+        deployment: name of the deployment of the code, to which tasks may belong; empty: it has none.
     """
 
     lease_seconds: float = 3.0
@@ -60,10 +61,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lost_processes_max: int = HELD_FROM
     approvals_cancel: int = 1
     public_url: str = ""
+    deployment: str = ""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if name != "public_url" and getattr(self, name) <= 0:
+            if name not in ("public_url", "deployment") and getattr(self, name) <= 0:
                 raise DefinitionError(f"{name} is {getattr(self, name)!r}; it must be above 0")
         if self.lost_processes_max <= PROBATION_FROM:
             raise DefinitionError(

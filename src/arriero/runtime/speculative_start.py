@@ -18,6 +18,7 @@ from ..model import Loaded
 from ..model.answers import Applied, Submitted
 from ..model.commands import Advance, Ahead, HandOver, Start, Submit
 from ..model.moves import Ending, NewStep
+from ..model.processes import choose_version
 from ..store.contract import Busy, Unwritten
 from .driver_parts import DriverHost, Parts, code_running, run_code
 from .ports import Ports
@@ -90,10 +91,10 @@ class ConvoyHandOver:
         if not self._holder.may_hand_over(self._key_since):
             return None
         try:
-            return HandOver(parts.names, self._run_ahead(run, ending), parts.context.app)
+            return HandOver(parts.names, self._run_ahead(run, ending), parts.context.app, parts.versions)
         except Exception:  # the end that is in transit must not be lost with it; by its turn it meets the same again
             logger.exception("the code of the task behind %s could not be run ahead of its turn", run.task.task_id)
-            return HandOver(parts.names, app=parts.context.app)
+            return HandOver(parts.names, app=parts.context.app, versions=parts.versions)
 
     def _run_ahead(self, run: TaskRun, ending: Ending) -> Ahead | None:
         """Run the code of the next task and take places for its first requests; None: it begins without them."""
@@ -198,7 +199,9 @@ class SpeculativeStarts:
         opened = parts.agents.place(requests, command.priority)
         self.under_way += 1
         reading = parts.agents.registry.begin_reading()
-        started = replace(command, start=Start(parts.context.process_no, opened))
+        started = replace(
+            command, start=Start(parts.context.process_no, opened, choose_version(parts.versions, command.workflow))
+        )
         return started, partial(self._process_submission_answer, run, opened, reading)
 
     def _process_submission_answer(

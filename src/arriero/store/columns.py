@@ -59,7 +59,7 @@ TRUTH_VALUES = frozenset(("undoing", "pivot", "effect_free", "taken", "in_doubt"
 TASK_CHANGES = (
     "state", "not_before", "locked_by", "fence", "revision", "failure_count", "lost_count", "opened_count", "open_count",
     "result_count", "unseen_since", "started_at", "ended_at", "output", "failure", "link", "head", "paused_at", "undoing",
-    "status_count", "turn", "due_at", "inbox",
+    "status_count", "turn", "due_at", "inbox", "code_version",
 )  # fmt: skip
 CONVOY_CHANGES = tuple(column for column in CONVOY if column not in ("convoy_no", "key", "created_at"))
 TAIL_CHANGES = tuple(column for column in TAIL if column not in ("convoy_no", "key"))

@@ -126,6 +126,21 @@ class PurgedNamed(msgspec.Struct, frozen=True, kw_only=True):
     kept: str = ""
 
 
+class VersionCount(NamedTuple):
+    """Open and held tasks of one workflow and state with one version of their code.
+
+    ``code_version``: as their rows keep it. ``has_begun``: False: no version has begun them. ``oldest_at``: when the oldest was submitted.
+    """
+
+    app: str
+    workflow: str
+    code_version: str | None
+    has_begun: bool
+    state: TaskState
+    tasks: int
+    oldest_at: Instant
+
+
 class QueueSurvey(msgspec.Struct, frozen=True):
     """A reply queue with statuses that nobody has acknowledged yet."""
 

@@ -16,6 +16,7 @@ from ..model.schedules import ScheduleApplied, ScheduleCommand
 from .contract import Purge, Purged
 from .engine.agents import AgentMetricsOperations, BreakerOperations, RemoteAgentOperations
 from .engine.children import ChildOperations
+from .engine.code_versions import CodeVersionReading
 from .engine.ledgers import LedgerOperations
 from .engine.limits import LimitOperations
 from .engine.processes import LeaseOperations, ObsoleteRowsOperations, ProcessOperations
@@ -44,6 +45,7 @@ class StateStore(
     ScheduleOperations,
     TokenOperations,
     WorkflowPauseOperations,
+    CodeVersionReading,
     SignalReading,
     ABC,
 ):

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ..model import Instant, TaskState
+from ..model.processes import read_version_change
 from ..model.tags import TAGS_SCHEMA, encode_tags
 
 BEGIN = " WHERE task_no > "
@@ -91,6 +92,13 @@ class TaskCriteria(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     paused: Annotated[bool | None, msgspec.Meta(description="Only tasks that are, or are not, paused.")] = None
     snoozed: Annotated[bool | None, msgspec.Meta(description="Only tasks that are, or are not, snoozed.")] = None
+    code_version: Annotated[
+        Text,
+        msgspec.Meta(
+            description="Only tasks that this version of their code has begun: 2, @blue or 2@blue; @ is of no named deployment.",
+            extra={"metavar": "VERSION"},
+        ),
+    ] = None
     ledger: Annotated[
         Text, msgspec.Meta(description="Only tasks that came with this ledger.", extra={"metavar": "ID"})
     ] = None
@@ -135,7 +143,10 @@ def list_parameters(which: TaskFilter) -> dict[str, Any]:
     if which.tags:
         name, value = min(which.tags.items())
         asked |= {"tags": encode_tags(which.tags), "tag_name": name, "tag_value": value}
-    return asked
+    number, deployment = (
+        (None, None) if which.code_version is None else read_version_change(which.code_version, "code_version")
+    )
+    return {**asked, "version": None if number is None else str(number), "deployment": deployment}
 
 
 def fold_text(text: str) -> str:

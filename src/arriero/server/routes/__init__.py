@@ -4,6 +4,7 @@ from ..routing import RouteGroup
 from .agent_requests import agent_requests
 from .agents import agents
 from .callbacks import callbacks
+from .code_versions import code_versions
 from .convoys import convoys
 from .forks import forks
 from .health import doctor, document, health, metrics
@@ -36,6 +37,7 @@ GROUPS: tuple[RouteGroup, ...] = (
     schedules,
     agents,
     workflows,
+    code_versions,
     leases,
     alerts,
     doctor,

@@ -31,6 +31,7 @@ from ...model.commands import (
     Take,
     TripBreaker,
 )
+from ...model.processes import choose_version
 from ...model.workflow_pauses import Pauses
 from ..contract import Busy
 from ..sql.agent_rows import CommandRows
@@ -166,7 +167,9 @@ def _claim_in_order(command: Claim, rows: CommandRows) -> list[Loaded]:
                 work.write(put_off(loaded.task), command.actor)
                 waiting += 1
                 continue
-            change = transitions.claim(loaded.task, command.process_no, work.now)
+            change = transitions.claim(
+                loaded.task, command.process_no, work.now, choose_version(command.versions, loaded.task.workflow)
+            )
             work.write(change, command.actor)
             claimed.append(replace(loaded, task=change.task))
         if len(found) < left:

@@ -55,8 +55,9 @@ def _as_told(about: str) -> ProcessAbout:
 
 
 def process_started(process_no: int, about: str) -> ProcessStarted:
-    """The event of a process start; with its App, where it names one."""
-    return ProcessStarted(process_no, read_about(about).app)
+    """The event of a process start; with its App, where it names one, and the versions of its code."""
+    said = read_about(about)
+    return ProcessStarted(process_no, said.app, said.versions)
 
 
 def app_renamed(old: str, new: str, count: int, reason: str) -> AppRenamed:

@@ -39,7 +39,7 @@ from ...model import (
     TaskState,
     later,
 )
-from ...model.processes import LeaderSurvey, ProcessRow
+from ...model.processes import NO_VERSIONS, LeaderSurvey, ProcessRow, Versions
 from ...model.progress import PublishedRow, format_version
 from ...model.tokens import ANY_REACH, Reach
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Ended, Overdue, QueueSurvey, Survey
@@ -245,9 +245,11 @@ class SurveyOperations(Transactions):
     find_convoy = reads(find_convoy)
     list_convoys = reads(list_convoys, Lane.SURVEYS)
 
-    async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
-        """Work to claim (of these workflows, or an undo of any) or to take (by these Agents), by this App."""
-        return await self._read(lambda rows: rows.select_due(workflows, agents, app))
+    async def due(
+        self, workflows: Sequence[str], agents: Sequence[str], app: str = "", versions: Versions = NO_VERSIONS
+    ) -> Due:
+        """Work to claim (of this code, see ``Claim``, or an undo of any) or to take (by these Agents), by this App."""
+        return await self._read(lambda rows: rows.select_due(workflows, agents, app, versions))
 
     async def load_news(self, process_no: int) -> list[tuple[int, int]]:
         """(task_no, revision) of tasks held by the process with news it has not seen, longest waiting first.
@@ -281,10 +283,9 @@ class SurveyOperations(Transactions):
 
     async def load_statuses(self, queue: str, limit: int, within: Reach = ANY_REACH) -> list[StatusRow]:
         """The oldest statuses of a queue that are not acknowledged, in their order. ``within``: only of its tasks."""
-        asked = {"apps": list(within.apps) or None, "workflows": list(within.workflows) or None}
-        return await self._select(
-            status_of, "select_statuses", {"queue": queue, "limit": limit, "now": self.now(), **asked}
-        )
+        asked: dict[str, Any] = {"queue": queue, "limit": limit, "now": self.now()}
+        asked |= {"apps": list(within.apps) or None, "workflows": list(within.workflows) or None}
+        return await self._select(status_of, "select_statuses", asked)
 
     async def alerts(
         self, *, open_only: bool = True, questions: bool = True, after: int = 0, limit: int = 100

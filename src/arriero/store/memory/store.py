@@ -42,7 +42,16 @@ from ...model.answers import Answer, Refusal, Submitted
 from ...model.commands import AnyCommand, Submit
 from ...model.failures import read_task_failure
 from ...model.leases import LeaseRow
-from ...model.processes import FIRST, LeaderSurvey, ProcessRow, describe_epoch_refusal
+from ...model.processes import (
+    FIRST,
+    NO_VERSIONS,
+    LeaderSurvey,
+    ProcessRow,
+    Versions,
+    describe_epoch_refusal,
+    has_version,
+    is_of_version,
+)
 from ...model.progress import PublishedRow, format_version
 from ...model.questions import QuestionRow
 from ...model.schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
@@ -50,7 +59,7 @@ from ...model.signals import SET_ASIDE, SIGNALS_MAX
 from ...model.tags import read_tags
 from ...model.tokens import ANY_REACH, Reach, TokenRow
 from ...model.workflow_pauses import WorkflowPauseRow
-from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
+from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey, VersionCount
 from ..engine.batch import STORE_STREAM
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import find_missing
@@ -102,7 +111,9 @@ class MemoryReading(MemoryUpkeep):
     """Reading for operators, and due work."""
 
     # --- tasks
-    async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
+    async def due(
+        self, workflows: Sequence[str], agents: Sequence[str], app: str = "", versions: Versions = NO_VERSIONS
+    ) -> Due:
         now = self.now()
         known = set(workflows)
         left_alone, convoys_left = set(self._quarantine.tasks()), set(self._quarantine.convoys())
@@ -110,7 +121,7 @@ class MemoryReading(MemoryUpkeep):
             t.not_before
             for t in self.tasks.values()
             if t.locked_by is None and t.not_before is not None and t.paused_at is None
-            if t.workflow in known or t.state is TaskState.COMPENSATING
+            if (t.workflow in known and has_version(versions, t)) or t.state is TaskState.COMPENSATING
             if t.task_no not in left_alone and may_run(app, t.app)
         ]
         looks = [c.look_at for c in self.convoys.values() if c.look_at is not None and c.convoy_no not in convoys_left]
@@ -187,6 +198,7 @@ class MemoryReading(MemoryUpkeep):
             and which.code in (None, code)
             and (which.text is None or fold_text(which.text) in fold_text(reason))
             and which.paused in (None, task.paused_at is not None)
+            and (which.code_version is None or is_of_version(task, which.code_version))
             and (which.tags is None or which.tags.items() <= read_tags(legible(task).tags).items())
             and (which.snoozed_at is None or which.snoozed is is_snoozed(task, which.snoozed_at))
             and (which.agent is None or any(s.agent == which.agent for s in self._list_unfinished(task)))
@@ -333,7 +345,15 @@ class MemoryReading(MemoryUpkeep):
 
 
 class MemoryConvoyReading(MemoryReading):
-    """Convoys as operators look at them."""
+    """Reading of convoys, and of versions of code."""
+
+    async def count_versions(self) -> list[VersionCount]:
+        found: dict[tuple[str, str, str | None, bool, TaskState], list[Instant]] = {}
+        for t in self.tasks.values():
+            if not self.is_hidden(t) and (t.state in TASK_OPEN or t.state is TaskState.HELD):
+                key = (t.app, t.workflow, t.code_version, t.started_at is not None, t.state)
+                found.setdefault(key, []).append(t.submitted_at)
+        return [VersionCount(*key, len(at), min(at)) for key, at in found.items()]
 
     async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
         tail = next((self._quarantine.read_shared(one) for one in self.tails.values() if one.key == key), None)

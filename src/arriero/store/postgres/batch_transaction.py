@@ -35,6 +35,7 @@ from ...model.commands import (
     Take,
 )
 from ...model.moves import ChildEnded, Hold, Keep, NextUndo, PlanUndo, Process, PutDown, Reported
+from ...model.processes import ask_versions
 from ...model.workflow_pauses import WorkflowPauseRow, index_pauses
 from .. import columns
 from ..contract import SUPERVISOR_LEASE, Busy
@@ -79,6 +80,7 @@ class PostgresDueRows(PostgresConvoyRows, CommandRows):
             "probation": probation,
         }
         asked |= {"workflows": list(command.workflows), "apps": list(apps_run_by(command.app))}
+        asked |= ask_versions(command.versions, command.workflows)
         name = "select_claimable_of_share" if command.shares else "select_claimable"
         return self._readable_of(name, asked, limit, self._claimable, self._read_steps)
 

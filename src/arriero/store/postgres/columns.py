@@ -82,7 +82,7 @@ _TEXTS = frozenset(
         "what", "edited_by", "before", "after", "key_before", "key_after", "verdict", "outcome", "answer",
         "step", "code", "told", "error", "actor", "events", "hash", "turn", "ordering", "parked_why", "on_head", "on_gap", "value",
         "trace", "app", "target", "charged_at", "checkpoint", "limit_keys", "routing",
-        "trace_context", "trace_link", "submitter", "tags", "submitted_tags",
+        "trace_context", "trace_link", "submitter", "tags", "submitted_tags", "code_version",
     )
 )  # fmt: skip
 

@@ -60,7 +60,8 @@ CREATE TABLE {schema}.task (
     parent_step bigint,             -- the step of another task that it is; it stays
     depth integer NOT NULL DEFAULT 0, -- how many tasks stand above it
     forked_from bigint,             -- of a fork: the step from which on it does another task again; it stays
-    batch_no bigint                 -- the task that handles its message in a batch, which may be itself
+    batch_no bigint,                -- the task that handles its message in a batch, which may be itself
+    code_version text               -- of the code that began it, as VERSION or VERSION@DEPLOYMENT; null: version 1, or it has not begun
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;

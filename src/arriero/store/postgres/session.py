@@ -150,6 +150,10 @@ class Statements:
             + schema
             + ".convoy AS c WHERE c.convoy_no = t.convoy_no)",
             "{s.t.task}": columns.list_columns(columns.TASK, "(s.t)"),
+            # Whether code here may continue a task; one that has not begun may begin with any. See select_claimable.
+            "{knows_version}": "(started_at IS NULL OR CASE WHEN code_version IS NULL"
+            " THEN NOT workflow = ANY(%(without_first)s::text[])"
+            " ELSE workflow || ' ' || code_version = ANY(%(versions)s::text[]) END)",
             # The store's clock. What now_at does, written out: a function is planned again at each call.
             "{now}": "coalesce(%(given)s::bigint, greatest("
             "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"

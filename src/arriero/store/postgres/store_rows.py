@@ -12,7 +12,7 @@ from ...core.apps import apps_run_by
 from ...model import NOT_SAID, AlertRow, ConvoyRow, Instant, LedgerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
 from ...model.failures import TaskFailure, read_task_failure
 from ...model.leases import LeaseRow
-from ...model.processes import FIRST, ProcessAbout, ProcessRow, compute_first_number
+from ...model.processes import FIRST, ProcessAbout, ProcessRow, Versions, ask_versions, compute_first_number
 from ...model.schedules import OpenRun
 from .. import columns, task_filter
 from ..contract import SUPERVISOR_LEASE, Busy, Due, Purge, Renewals
@@ -148,11 +148,12 @@ class PostgresRows(PostgresLedgerRows, PostgresProcessRows, StoreRows):
         row = self.ask("select_number", {"task_id": task_id}).fetchone()
         return None if row is None else row[0]
 
-    def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str) -> Due:
+    def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str, versions: Versions) -> Due:
         """See ``StateStore.due``."""
         now, frontiers = self.read_clock(), self._context.frontiers
         froms = {"tasks_from": frontiers.tasks.begin_look(workflows), "steps_from": frontiers.steps.begin_look(agents)}
         asked = {"now": now, "workflows": list(workflows), "agents": list(agents), **froms}
+        asked |= ask_versions(versions, workflows)
         asked |= {
             "apps": list(apps_run_by(app)),
             "apart": self._quarantine.tasks(),

@@ -25,7 +25,7 @@ from ...model import (
 )
 from ...model.commands import Submit
 from ...model.leases import LeaseRow
-from ...model.processes import ProcessRow
+from ...model.processes import ProcessRow, Versions
 from ..contract import Due, PastDeadline, Renewals
 from ..quarantine import Quarantine, S
 from ..readable import KEYS, TABLES
@@ -113,7 +113,7 @@ class ReadingRows(SqlRows):
         self.ask("close_unreadable", {"task_nos": list(task_nos), "at": self.read_clock()})
         self.arrive()
 
-    def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str) -> Due:
+    def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str, versions: Versions) -> Due:
         """See ``StateStore.due``."""
         raise NotImplementedError
 

@@ -57,7 +57,8 @@ CREATE TABLE arriero_task (
     parent_step INTEGER,            -- the step of another task that it is; it stays
     depth INTEGER NOT NULL DEFAULT 0, -- how many tasks stand above it
     forked_from INTEGER,            -- of a fork: the step from which on it does another task again; it stays
-    batch_no INTEGER                -- the task that handles its message in a batch, which may be itself
+    batch_no INTEGER,               -- the task that handles its message in a batch, which may be itself
+    code_version TEXT               -- of the code that began it, as VERSION or VERSION@DEPLOYMENT; null: version 1, or it has not begun
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.

@@ -16,7 +16,7 @@ from ...errors import UnreadableRow
 from ...model import AlertRow, ConvoyRow, Instant, LedgerRow, Loaded, StepRow, TailRow, TaskRow, TaskState
 from ...model.commands import Claim, Submit
 from ...model.leases import LeaseRow
-from ...model.processes import FIRST, ProcessRow, compute_first_number
+from ...model.processes import FIRST, ProcessRow, Versions, ask_versions, compute_first_number
 from ...model.schedules import ScheduleRow
 from ..contract import SUPERVISOR_LEASE, Due, Purge, Renewals
 from ..engine.ledgers import refuse_reserved
@@ -176,6 +176,7 @@ class SqliteDueRows(SqliteConvoyRows, CommandRows):
     def lock_claimable(self, command: Claim, probation: bool, limit: int) -> list[Loaded]:
         asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
         asked |= {"workflows": list(command.workflows), "apps": list(apps_run_by(command.app))}
+        asked |= ask_versions(command.versions, command.workflows)
         asked |= {"head_start": HEAD_START, "limit": limit}
         return self._readable("select_claimable", asked, self._claimable)
 
@@ -212,10 +213,11 @@ class SqliteDueRows(SqliteConvoyRows, CommandRows):
 
         return self._quarantine.read_due(ask, read)
 
-    def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str) -> Due:
+    def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str, versions: Versions) -> Due:
         """See ``StateStore.due``."""
         now = self.read_clock()
         asked: dict[str, Any] = {"now": now, "workflows": list(workflows), "agents": list(agents)}
+        asked |= ask_versions(versions, workflows)
         asked |= {
             "apps": list(apps_run_by(app)),
             "apart": self._quarantine.tasks(),

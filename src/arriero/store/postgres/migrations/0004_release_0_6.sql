@@ -92,6 +92,9 @@ CREATE INDEX task_batch ON {schema}.task (batch_no) WHERE batch_no IS NOT NULL;
 ALTER TABLE {schema}.convoy ADD COLUMN full_at bigint;
 CREATE INDEX convoy_gathers ON {schema}.convoy (convoy_no) WHERE full_at IS NOT NULL;
 
+-- The version of the code that began a task: only processes with that code continue it.
+ALTER TABLE {schema}.task ADD COLUMN code_version text;
+
 -- Tags of tasks, to find tasks by them. A trigger keeps it as the column tags of their tasks says.
 CREATE TABLE {schema}.task_tag (
     name text NOT NULL,

@@ -43,8 +43,9 @@ SELECT {task} FROM {schema}.task
 -- select_claimable: free, due tasks in their order (core.due), with their arguments. They are locked from now on.
 -- The first ones of each priority are compared, unlocked, and then locked one after the other until there are enough; those
 -- that another process is taking are passed over. A join could change the order, and nothing sorts the locked rows again.
+-- Code has version 1 of a workflow unless without_first names that. versions: of other code, each as workflow, space, version.
 -- The coalesce keeps the planner from reading all of an index of what is due for each row.
--- Params: apps, workflows (an undo needs no workflow code), head_start (of a step of priority, in microseconds), compared
+-- Params: apps, workflows (an undo needs no workflow code), versions, without_first, head_start (of a step of priority, in microseconds), compared
 -- (rows: those wanted, and some to pass over), probation_from, probation (true: also tasks on probation), apart (tasks to
 -- be left alone), since (tasks that were due before are not read).
 SELECT {t.task}, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no), {t.convoy}
@@ -53,7 +54,7 @@ SELECT {t.task}, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no)
                LATERAL (SELECT not_before, task_no FROM {schema}.task
                          WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL
                            AND priority = level.priority AND not_before BETWEEN %(since)s AND %(now)s
-                           AND app = ANY(%(apps)s) AND (state = 'compensating' OR workflow = ANY(%(workflows)s))
+                           AND app = ANY(%(apps)s) AND (state = 'compensating' OR workflow = ANY(%(workflows)s) AND {knows_version})
                            AND (lost_count < %(probation_from)s OR %(probation)s)
                            AND NOT task_no = ANY(%(apart)s::bigint[])
                          ORDER BY priority, not_before, task_no
@@ -63,7 +64,7 @@ SELECT {t.task}, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no)
        LATERAL (SELECT * FROM {schema}.task
                  WHERE task_no = first.task_no
                    AND locked_by IS NULL AND paused_at IS NULL AND coalesce(not_before <= %(now)s, false)
-                   AND app = ANY(%(apps)s) AND (state = 'compensating' OR workflow = ANY(%(workflows)s))
+                   AND app = ANY(%(apps)s) AND (state = 'compensating' OR workflow = ANY(%(workflows)s) AND {knows_version})
                    AND (lost_count < %(probation_from)s OR %(probation)s)
                    FOR NO KEY UPDATE SKIP LOCKED) AS t
  LIMIT %(limit)s
@@ -79,7 +80,7 @@ SELECT {t.task}, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no)
                            FROM unnest(%(workflows)s::text[]) AS mine (name),
                                 LATERAL (SELECT not_before, task_no FROM {schema}.task
                                           WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL
-                                            AND state <> 'compensating' AND workflow = mine.name AND app = whose.app
+                                            AND state <> 'compensating' AND workflow = mine.name AND app = whose.app AND {knows_version}
                                             AND priority = level.priority AND not_before BETWEEN %(since)s AND %(now)s
                                             AND (lost_count < %(probation_from)s OR %(probation)s)
                                             AND NOT task_no = ANY(%(apart)s::bigint[])
@@ -98,14 +99,14 @@ SELECT {t.task}, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no)
        LATERAL (SELECT * FROM {schema}.task
                  WHERE task_no = first.task_no
                    AND locked_by IS NULL AND paused_at IS NULL AND coalesce(not_before <= %(now)s, false)
-                   AND app = ANY(%(apps)s) AND (state = 'compensating' OR workflow = ANY(%(workflows)s))
+                   AND app = ANY(%(apps)s) AND (state = 'compensating' OR workflow = ANY(%(workflows)s) AND {knows_version})
                    AND (lost_count < %(probation_from)s OR %(probation)s)
                    FOR NO KEY UPDATE SKIP LOCKED) AS t
  LIMIT %(limit)s
 
 -- select_due: when the earliest task and request is due, and the earliest after now.
--- Params: workflows (an undo needs no workflow code), agents, apps, apart and apart_convoys (to be left alone),
--- tasks_from, steps_from (rows that were due before are not read), lease (the Supervisors').
+-- Params: workflows (an undo needs no workflow code), versions and without_first (see select_claimable), agents, apps, apart and
+-- apart_convoys (to be left alone), tasks_from, steps_from (rows that were due before are not read), lease (the Supervisors').
 -- Rows: one: tasks_due_at, steps_due_at, next_task_at, next_step_at, look_at (of a convoy), whether nobody holds the lease,
 -- each may be null; dead_tasks, dead_steps (dead rows of the tables that no vacuum has removed).
 WITH level (priority) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
@@ -115,7 +116,7 @@ WITH level (priority) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9
 SELECT least((SELECT min(of_workflow.not_before) FROM mine, whose, LATERAL (
                   SELECT not_before FROM {schema}.task
                    WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
-                     AND workflow = mine.name AND app = whose.app AND not_before >= %(tasks_from)s AND NOT task_no = ANY(%(apart)s::bigint[])
+                     AND workflow = mine.name AND app = whose.app AND {knows_version} AND not_before >= %(tasks_from)s AND NOT task_no = ANY(%(apart)s::bigint[])
                    ORDER BY workflow, app, not_before LIMIT 1) AS of_workflow),
              (SELECT min(undone.not_before) FROM whose, LATERAL (
                   SELECT not_before FROM {schema}.task
@@ -131,7 +132,8 @@ SELECT least((SELECT min(of_workflow.not_before) FROM mine, whose, LATERAL (
        least((SELECT min(of_workflow.not_before) FROM mine, whose, LATERAL (
                   SELECT not_before FROM {schema}.task
                    WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
-                     AND workflow = mine.name AND app = whose.app AND NOT task_no = ANY(%(apart)s::bigint[]) AND not_before > %(now)s
+                     AND workflow = mine.name AND app = whose.app AND {knows_version}
+                     AND NOT task_no = ANY(%(apart)s::bigint[]) AND not_before > %(now)s
                    ORDER BY workflow, app, not_before LIMIT 1) AS of_workflow),
              (SELECT min(undone.not_before) FROM whose, LATERAL (
                   SELECT not_before FROM {schema}.task
@@ -188,8 +190,8 @@ SELECT task_no FROM {schema}.task
 
 -- select_filtered: tasks that match a filter, in the order of submission. The caller filters by the text of a failure.
 -- OFFSET 0: see select_steps.
--- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, paused, snoozed, snoozed_at, app, apps,
--- workflows (arrays), agent, step, failed, tags (JSON object) (null: any).
+-- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, paused, version and
+-- deployment (of its code), snoozed, snoozed_at, app, apps, workflows (arrays), agent, step, failed, tags (JSON object) (null: any).
 SELECT {task} FROM {schema}.task AS task
  WHERE task_no > %(after)s
    AND (%(before)s::bigint IS NULL OR task_no < %(before)s)
@@ -203,6 +205,8 @@ SELECT {task} FROM {schema}.task AS task
    AND (%(submitted_since)s::bigint IS NULL OR submitted_at >= %(submitted_since)s)
    AND (%(failed)s::boolean IS NULL OR (failure IS NOT NULL) = %(failed)s)
    AND (%(paused)s::boolean IS NULL OR (paused_at IS NOT NULL) = %(paused)s)
+   AND (%(version)s::text IS NULL OR split_part(coalesce(code_version, '1'), '@', 1) = %(version)s AND started_at IS NOT NULL)
+   AND (%(deployment)s::text IS NULL OR split_part(coalesce(code_version, '1'), '@', 2) = %(deployment)s AND started_at IS NOT NULL)
    AND (%(snoozed)s::boolean IS NULL
         OR (ended_at IS NULL AND coalesce(snoozed_until > %(snoozed_at)s::bigint, false)) = %(snoozed)s)
    AND (%(agent)s::text IS NULL OR EXISTS (SELECT 1 FROM {schema}.step AS step
@@ -222,6 +226,14 @@ SELECT state, count(*)
   FROM {schema}.task
  WHERE (ledger_no IS NULL OR ledger_no IN (SELECT ledger_no FROM {schema}.ledger WHERE opened_at IS NOT NULL))
  GROUP BY state
+
+-- count_versions: number of open tasks, and of held tasks, by the version of their code. It reads the whole table.
+-- Rows: app, workflow, code_version, whether it has begun, state, number, when the oldest was submitted.
+SELECT app, workflow, code_version, started_at IS NOT NULL, state, count(*), min(submitted_at)
+  FROM {schema}.task
+ WHERE state IN ('pending', 'processing', 'compensating', 'error')
+   AND (ledger_no IS NULL OR ledger_no IN (SELECT ledger_no FROM {schema}.ledger WHERE opened_at IS NOT NULL))
+ GROUP BY app, workflow, code_version, started_at IS NOT NULL, state
 
 -- count_unsaid: number of open tasks, and of held tasks, without an App's name, by workflow. It reads the whole table.
 -- Only a process asks that starts beside another App with code of the same name.

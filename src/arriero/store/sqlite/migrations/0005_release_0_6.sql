@@ -69,6 +69,9 @@ CREATE INDEX arriero_task_batch ON arriero_task (batch_no) WHERE batch_no IS NOT
 ALTER TABLE arriero_convoy ADD COLUMN full_at INTEGER;
 CREATE INDEX arriero_convoy_gathers ON arriero_convoy (convoy_no) WHERE full_at IS NOT NULL;
 
+-- The version of the code that began a task: only processes with that code continue it.
+ALTER TABLE arriero_task ADD COLUMN code_version TEXT;
+
 -- Tags of tasks, to find tasks by them. The triggers keep it as the column tags of their tasks says.
 CREATE TABLE arriero_task_tag (
     name TEXT NOT NULL,

@@ -5,7 +5,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version
   FROM arriero_task
  WHERE task_no = :task_no
 
@@ -27,15 +27,16 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version
   FROM arriero_task
  WHERE task_no IN (SELECT value FROM json_each(:task_nos)) AND state IN ('processed', 'compensated', 'error')
  ORDER BY task_no
 
 -- select_claimable: free, due tasks in their order (core.due), each with its arguments.
 -- The first ones of each workflow, App and priority are compared, so that a backlog of workflows without code here is not read.
--- Params: workflows (JSON array; an undo needs no workflow code), apps (JSON array), head_start (of a step of priority, in
--- microseconds), probation_from, probation (1: also tasks on probation), apart (JSON array: tasks to be left alone).
+-- Code has version 1 of a workflow unless without_first names that. versions: of other code, each as workflow, space, version.
+-- Params: workflows (JSON array; an undo needs no workflow code), versions, without_first and apps (JSON arrays), head_start (of
+-- a step of priority, in microseconds), probation_from, probation (1: also tasks on probation), apart (JSON array: tasks to be left alone).
 WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
      whose (app) AS (SELECT value FROM json_each(:apps)),
      mine (name) AS (SELECT value FROM json_each(:workflows)),
@@ -46,6 +47,9 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
            SELECT task_no FROM arriero_task INDEXED BY arriero_task_due
             WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
               AND workflow = mine.name AND app = whose.app AND priority = priority.of AND not_before <= :now
+              AND (started_at IS NULL OR CASE WHEN code_version IS NULL
+                   THEN workflow NOT IN (SELECT value FROM json_each(:without_first))
+                   ELSE workflow || ' ' || code_version IN (SELECT value FROM json_each(:versions)) END)
               AND (lost_count < :probation_from OR :probation)
               AND task_no NOT IN (SELECT value FROM json_each(:apart))
             ORDER BY not_before, task_no
@@ -69,15 +73,15 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no,
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version,
        (SELECT arguments FROM arriero_body WHERE arriero_body.task_no = arriero_task.task_no)
   FROM found CROSS JOIN arriero_task ON task_no = found.number
  ORDER BY found.position, found.number
 
 -- select_due: when the earliest task and request is due, and the earliest after now.
 -- Each is one look into an index, for each workflow, App, Agent and priority: the backlog of others is not read.
--- Params: workflows (an undo needs no workflow code), agents, apps, apart and apart_convoys (to be left alone); JSON arrays.
--- lease: the Supervisors'.
+-- Params: workflows (an undo needs no workflow code), versions and without_first (as for select_claimable), agents, apps, apart and
+-- apart_convoys (to be left alone); JSON arrays. lease: the Supervisors'.
 -- Rows: one: tasks_due_at, undos_due_at, steps_due_at, next_task_at, next_undo_at, next_step_at, look_at (of a convoy),
 -- whether nobody holds the lease; each may be null.
 WITH priority (of) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
@@ -87,6 +91,9 @@ WITH priority (of) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
 SELECT (SELECT min((SELECT min(not_before) FROM arriero_task INDEXED BY arriero_task_due
                      WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
                        AND workflow = mine.name AND app = whose.app AND priority = priority.of
+                       AND (started_at IS NULL OR CASE WHEN code_version IS NULL
+                            THEN workflow NOT IN (SELECT value FROM json_each(:without_first))
+                            ELSE workflow || ' ' || code_version IN (SELECT value FROM json_each(:versions)) END)
                        AND task_no NOT IN (SELECT value FROM json_each(:apart))))
           FROM mine, whose, priority),
        (SELECT min((SELECT min(not_before) FROM arriero_task INDEXED BY arriero_task_undo_due
@@ -101,7 +108,11 @@ SELECT (SELECT min((SELECT min(not_before) FROM arriero_task INDEXED BY arriero_
           FROM whose, priority, agent),
        (SELECT min((SELECT min(not_before) FROM arriero_task INDEXED BY arriero_task_due
                      WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
-                       AND workflow = mine.name AND app = whose.app AND priority = priority.of AND not_before > :now
+                       AND workflow = mine.name AND app = whose.app AND priority = priority.of
+                       AND (started_at IS NULL OR CASE WHEN code_version IS NULL
+                            THEN workflow NOT IN (SELECT value FROM json_each(:without_first))
+                            ELSE workflow || ' ' || code_version IN (SELECT value FROM json_each(:versions)) END)
+                       AND not_before > :now
                        AND task_no NOT IN (SELECT value FROM json_each(:apart))))
           FROM mine, whose, priority),
        (SELECT min((SELECT min(not_before) FROM arriero_task INDEXED BY arriero_task_undo_due
@@ -160,14 +171,14 @@ SELECT task_no
 
 -- select_filtered: tasks that match a filter, in the order of submission.
 -- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, code, text (folded), paused,
--- snoozed, snoozed_at, app, agent, step (null: any); apps, workflows (JSON arrays; null: any); tags (JSON object; null: any).
+-- version and deployment (of its code), snoozed, snoozed_at, app, agent, step (null: any); apps, workflows (JSON arrays; null: any); tags (JSON object; null: any).
 SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
        failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version
   FROM arriero_task AS task
  WHERE task_no > :after
    AND (:before IS NULL OR task_no < :before)
@@ -182,6 +193,10 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
    AND (:code IS NULL OR coalesce(CASE WHEN json_valid(failure) THEN json_extract(failure, '$.code') END, '') = :code)
    AND (:text IS NULL OR instr(arriero_folded(coalesce(CASE WHEN json_valid(failure) THEN json_extract(failure, '$.reason') END, '')), :text) > 0)
    AND (:paused IS NULL OR (paused_at IS NOT NULL) = :paused)
+   AND (:version IS NULL OR substr(coalesce(code_version, '1') || '@', 1, instr(coalesce(code_version, '1') || '@', '@') - 1) = :version
+        AND started_at IS NOT NULL)
+   AND (:deployment IS NULL OR substr(coalesce(code_version, '1'), instr(coalesce(code_version, '1') || '@', '@') + 1) = :deployment
+        AND started_at IS NOT NULL)
    AND (:snoozed IS NULL OR (ended_at IS NULL AND coalesce(snoozed_until > :snoozed_at, 0)) = :snoozed)
    AND (:agent IS NULL OR EXISTS (SELECT 1 FROM arriero_step AS step
          WHERE step.step_no BETWEEN task.task_no << 20 AND (task.task_no << 20) + 1048575
@@ -200,6 +215,14 @@ SELECT state, count(*)
   FROM arriero_task
  WHERE (ledger_no IS NULL OR ledger_no IN (SELECT ledger_no FROM arriero_ledger WHERE opened_at IS NOT NULL))
  GROUP BY state
+
+-- count_versions: number of open tasks, and of held tasks, by the version of their code. It reads the whole table.
+-- Rows: app, workflow, code_version, whether it has begun, state, number, when the oldest was submitted.
+SELECT app, workflow, code_version, started_at IS NOT NULL, state, count(*), min(submitted_at)
+  FROM arriero_task
+ WHERE state IN ('pending', 'processing', 'compensating', 'error')
+   AND (ledger_no IS NULL OR ledger_no IN (SELECT ledger_no FROM arriero_ledger WHERE opened_at IS NOT NULL))
+ GROUP BY app, workflow, code_version, started_at IS NOT NULL, state
 
 -- count_unsaid: number of open tasks, and of held tasks, without an App's name, by workflow. It reads the whole table.
 -- Only a process asks that starts beside another App with code of the same name.
