@@ -16,6 +16,7 @@ from arriero.declare import context
 from arriero.declare.workflows import Workflow, workflow
 from arriero.errors import StepFailed
 from arriero.model import STEP_BITS, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
+from arriero.model.commands import Submit
 from arriero.model.policies import ConvoyPolicy, Supervision
 
 from .people import MENDING
@@ -29,6 +30,10 @@ SHARE = 0.25  # of the seeds with operators
 TASKS_MAX = 4
 SUBMITTED_SECONDS_MAX = 8.0
 OPERATED_SECONDS = 22.0
+LATE_KEY = "late-children-0"
+LATE_SHARE = 0.4  # of the worlds with children
+LATE_CHILDREN = 0.15  # of the submissions of children there
+LATE_SECONDS_MAX = 6.0
 SHELF = "shelf"  # the key of a convoy of children
 ALONE = (Verb.CANCEL, Verb.COMPENSATE, Verb.RESUBMIT, Verb.RESUBMIT, Verb.PAUSE)  # of a child, whatever its parent does
 OF_A_PARENT = (Verb.CANCEL, Verb.COMPENSATE, Verb.RESUBMIT)
@@ -157,6 +162,8 @@ class Children:
         self._random = random
         self._names = [f"parent-{number}" for number in range(random.randint(1, TASKS_MAX))]
         self._has_operators = random.random() < 0.5
+        late_random = Random(f"{LATE_KEY}-{world.seed}")
+        self._late_random = late_random if late_random.random() < LATE_SHARE else None
 
     # --- what happens
     async def live(self) -> None:
@@ -185,6 +192,19 @@ class Children:
                 await self._world.people.ask(self._random.choice(children), self._random.choice(ALONE))
             elif parents:
                 await self._world.people.ask(self._random.choice(parents), self._random.choice(OF_A_PARENT))
+
+    async def delay_submission(self, command: Submit) -> None:
+        """Let the submission of a child wait in some worlds, and let an operator cancel its parent before it arrives."""
+        random = self._late_random
+        if (
+            random is None
+            or command.parent_step is None
+            or not self._world.faults.active
+            or random.random() > LATE_CHILDREN
+        ):
+            return
+        self._world.spawn(self._world.people.ask(command.parent_step >> STEP_BITS, random.choice(OF_A_PARENT)), 0)
+        await asyncio.sleep(random.uniform(0.5, LATE_SECONDS_MAX))
 
     # --- the end of a run
     def keeps_waiting(self, task: TaskRow) -> bool:

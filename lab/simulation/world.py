@@ -31,7 +31,7 @@ from arriero.declare.attempt import Attempt
 from arriero.declare.providers import group_agents
 from arriero.errors import MissingCompensationWarning, MutilatedExport, StoreError
 from arriero.model import HistoryRow, Instant, Loaded, SignalRow, StepRow, StepState, TaskRow, TaskState, Turn
-from arriero.model.answers import Answer, Submitted
+from arriero.model.answers import Answer, Refusal, Submitted
 from arriero.model.commands import Submit
 from arriero.model.failures import read_task_failure
 from arriero.model.processes import ProcessAbout
@@ -318,6 +318,13 @@ class World:
             context.run(CALLED.set, self.programs.called)
         return [self.loop.create_task(coroutine, context=context)]
 
+    async def _submit_child(self, store: SimulatedStore, command: Submit) -> Submitted | Refusal:
+        """Commit the submission of a child, in some worlds after a while in which an operator acts on its parent."""
+        for part in self.waiting:
+            if isinstance(part, Children):
+                await part.delay_submission(command)
+        return await submit_directly(store, command)
+
     def build_settings(self) -> Settings:
         """Settings of each node."""
         return self.settings
@@ -391,7 +398,7 @@ class World:
                     app=app,
                     upkeep=self.build_upkeep(store, ports),
                     groups=group_agents(self.app.agents),
-                    submit=partial(submit_directly, store),
+                    submit=partial(self._submit_child, store),
                 )
             )
         )

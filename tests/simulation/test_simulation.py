@@ -29,6 +29,7 @@ BEGIN_AT = {
     "capability_without_signature": 5,
     "caught_up_though_ahead": 24,
     "changed_limit_is_lost": 227,
+    "child_begins_unasked": 53,
     "child_end_before_commit": 20,
     "compensate_past_pivot": 54,
     "copy_undone_by_fork": 29,
@@ -199,7 +200,7 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted |= {"signal_taken_twice", "signal_lost_before_the_commit", "time_wins_over_a_signal", "signal_kept_twice"}
     wanted |= {"callback_accepted_twice"}
     wanted |= {"question_answered_late", "question_alert_stays_open"}
-    wanted |= {"child_end_before_commit", "parent_undone_while_child_runs"}
+    wanted |= {"child_begins_unasked", "child_end_before_commit", "parent_undone_while_child_runs"}
     wanted |= {"patch_not_recorded", "collected_before_the_time", "copy_undone_by_fork"}
     found = {patch.stem for patch in BREAKAGES}
     assert wanted <= found
