@@ -195,7 +195,7 @@ class Children:
 
     async def delay_submission(self, command: Submit) -> None:
         """Let the submission of a child wait in some worlds, and let an operator cancel its parent before it arrives."""
-        random = self._late_random
+        random = None if self._world.damage is not None else self._late_random
         if (
             random is None
             or command.parent_step is None

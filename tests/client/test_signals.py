@@ -451,3 +451,10 @@ async def test_a_release_may_change_the_limit_of_a_wait_while_a_task_waits(world
     await world.clock.advance(1000)
     await task.send(approved(Approval("ana")))
     assert await task.result() == "ana"
+
+
+def test_a_request_that_is_awaited_as_a_signal_names_what_to_call() -> None:
+    with pytest.raises(
+        DefinitionError, match=r"request change has no wait\(\): use `received = await change\.receive\(\)`"
+    ):
+        Request("change", str, str).wait(within=5)  # type: ignore[attr-defined]  # as a caller without types does

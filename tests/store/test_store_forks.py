@@ -23,6 +23,7 @@ from arriero.model.moves import (
     Signalled,
     Succeeded,
 )
+from arriero.store.contract import Purge
 
 
 async def origin_of(world: World, task_id: str = "first", **changes: Any) -> Loaded:
@@ -316,3 +317,25 @@ async def test_a_result_that_is_undone_is_not_copied(world: World) -> None:
             answer = await world.advance(answer.task, ending=PlanUndo(FAILED, (undo,)))
             (row,) = (one for one in answer.steps if one.kind is StepKind.COMPENSATION)
             answer = await world.advance(answer.task, [world.reported(row, DONE)], ending=Compensate(FAILED))
+
+
+async def test_a_fork_continues_when_its_origin_is_purged(world: World) -> None:
+    process = await world.process()
+    await world.submit("first", app="shop")
+    (claimed,) = await world.claim(process, app="shop")
+    task, (charge,) = await world.running(claimed.task, "charge")
+    answer = await world.advance(task, [world.reported(charge)], [step("reserve", take=True)])
+    (reserve,) = (one for one in answer.steps if one.name == "reserve")
+    await world.advance(answer.task, [world.reported(reserve)], ending=Process("1"))
+    found = await forked(world, await world.load(task.task_no), 2)
+    world.clock.move(100)
+    purged = await world.store.purge(
+        Purge(states=(TaskState.PROCESSED,), ended_before=world.clock()), actor="ana", limit=10
+    )
+    assert purged.count == 1
+    assert await world.store.load_parents([charge.step_no]) == {}
+    (again,) = await world.claim(process, app="shop")
+    assert (again.task.task_no, again.steps) == (found.task.task_no, found.steps)
+    task, (reserve,) = await world.opened(again.task, step("reserve", take=True))
+    await world.advance(task, [world.reported(reserve)], ending=Process("1"))
+    assert await disagreements(world.store) == []

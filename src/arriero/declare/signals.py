@@ -6,7 +6,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
@@ -259,6 +259,15 @@ class Request(_Awaited[T], Generic[T, R]):
         received: ReceivedRequest[T, R] = await self._open_wait(run, within, self._read)
         received.note_received(run)
         return received
+
+    if not TYPE_CHECKING:  # checkers say that it is not there
+
+        def wait(self, **_given: Any) -> NoReturn:
+            """Raise DefinitionError: a request is received, and then replied to."""
+            raise DefinitionError(
+                f"{self._what} has no wait(): use `received = await {self.name}.receive()`, and then `received.reply(...)`"
+                " or `received.refuse(...)`"
+            )
 
 
 AnySignal = Signal[Any] | Request[Any, Any]
