@@ -35,7 +35,7 @@ NOT_LOADED = (
 )
 # What `import arriero` costs is mostly its modules. Today's counts with a little slack: lower them with the code.
 MODULES_MAX = 105
-STRUCTS_MAX = 236
+STRUCTS_MAX = 240
 
 
 def test_public_names_are_sorted_unique_and_there() -> None:

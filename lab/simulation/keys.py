@@ -13,9 +13,10 @@ from arriero.core.convoy_verbs import list_allowed_convoy_verbs
 from arriero.declare.workflows import Workflow
 from arriero.errors import StoreError
 from arriero.events import EventOfConvoy, EventOfTurn, list_event_types
-from arriero.model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, TaskRow, TaskState, Turn, Verb
+from arriero.model import ConvoyRow, ConvoyState, ConvoyVerb, TaskRow, TaskState, Turn, Verb
 from arriero.model.answers import Submitted
 from arriero.model.commands import OperateConvoy, Submit
+from arriero.model.policies import ConvoyOverrides
 
 from .people import VERBS
 from .shop import IN_LINE, Tally

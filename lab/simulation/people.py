@@ -12,7 +12,7 @@ from arriero.audit.check import Violation
 from arriero.client import task_verbs
 from arriero.client.replies import Acknowledger, Replies
 from arriero.errors import InvalidInput, StoreError
-from arriero.model import Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
+from arriero.model import Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, Verb, later
 from arriero.model.agents import AgentVerb, BreakerRow
 from arriero.model.commands import Operate, OperateAgent
 from arriero.model.workflow_pauses import OperateWorkflow, PauseState
@@ -54,7 +54,8 @@ class People:
         self._seen: defaultdict[str, list[tuple[int, str]]] = defaultdict(
             list
         )  # by task: number and kind, as they came
-        self._published: dict[str, list[str]] = {}  # of purged tasks: kinds, as their history said
+        # By task and run: kinds of statuses, as their history said.
+        self._published: defaultdict[str, dict[int, list[str]]] = defaultdict(dict)
 
     # --- operators
     async def operate(self, until: float) -> None:
@@ -242,7 +243,8 @@ class People:
     async def _purge(self) -> None:
         store = self._world.store
         rows = list(store.log)
-        before = {task.task_id: task.task_no for task in store.tasks.values()}
+        before_rows = list(store.tasks.values())
+        before = {task.task_id: task.task_no for task in before_rows}
         published = {task_id: self._kinds(task_no) for task_id, task_no in before.items()}
         violations = {task_id: self._world.books_of(task_no) for task_id, task_no in before.items()}
         which = Purge(
@@ -253,9 +255,10 @@ class People:
         keys = set() if self._world.keys is None else await self._purge_keys(which)
         gone = before.keys() - store.numbers.keys()
         self._world.purged_rows += [row for row in rows if row.task_id in (keys if row.task_no < 0 else gone)]
+        runs = {task.task_id: task for task in before_rows}
         for task_id in gone:
             self.purged.add(task_id)
-            self._published[task_id] = published[task_id]
+            self._note_published(runs[task_id], published[task_id])
             self._world.violations += violations[task_id]
 
     async def _purge_keys(self, which: Purge) -> set[str]:
@@ -275,10 +278,18 @@ class People:
     # --- checking
     def check(self) -> list[Violation]:
         """What readers saw: every status of every task at least once, each for the first time in its order."""
-        published = dict(self._published)
         for task in self._world.store.tasks.values():
-            published[task.task_id] = self._kinds(task.task_no)
-        return [violation for task_id, kinds in published.items() for violation in self._of_task(task_id, kinds)]
+            self._note_published(task, self._kinds(task.task_no))
+        found = {
+            task_id: [kind for _, kinds in sorted(runs.items()) for kind in kinds]
+            for task_id, runs in self._published.items()
+        }
+        return [violation for task_id, kinds in found.items() for violation in self._of_task(task_id, kinds)]
+
+    def _note_published(self, task: TaskRow, kinds: list[str]) -> None:
+        """Note what a run of a task has published. Its reader knows the task by its id alone."""
+        task_id = task.task_id if task.next_no is None else task.task_id.removesuffix(f"~{task.run}")
+        self._published[task_id][task.run] = kinds
 
     def _of_task(self, task_id: str, kinds: list[str]) -> list[Violation]:
         seen: dict[int, str] = {}

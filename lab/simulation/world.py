@@ -66,6 +66,7 @@ from .publishing import PublishingStore, judge_published
 from .questions import Questions, draw_questions
 from .releases import Releases, draw_releases
 from .routes import Routes, draw_routes
+from .runs import Runs, draw_runs
 from .shop import AGENTS, DOUBTFUL, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile, tagged
 from .signals import Signals, draw_signals
 from .store import UNEXPECTED, Network, SimulatedStore, submit_directly
@@ -119,7 +120,7 @@ def _add_roles(about: str, roles: frozenset[str]) -> str:
     return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(roles)))).decode()
 
 
-WaitingPart = Signals | Callbacks | Questions | Children | Releases | Forks  # its tasks wait for others
+WaitingPart = Signals | Callbacks | Questions | Children | Releases | Forks | Runs  # its tasks wait for others
 
 
 def _build_app(*parts: Routes | Programs | Poison | WaitingPart | None) -> App:
@@ -217,7 +218,7 @@ class World:
 
     def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None, list[WaitingPart]]:
         """Draw the parts of the world of a seed; the last ones have tasks that wait for others."""
-        draws = (draw_signals, draw_callbacks, draw_questions, draw_children, draw_releases, draw_forks)
+        draws = (draw_signals, draw_callbacks, draw_questions, draw_children, draw_releases, draw_forks, draw_runs)
         waiting = (draw(self, seed, may_have=may_have) for draw in draws)
         return (
             draw_routes(seed) if may_have else None,
@@ -725,7 +726,7 @@ class World:
     # --- checking
     def _check(self) -> None:
         try:
-            exported = read_export(encode_export(self.store.log, self.store.store_id))
+            exported = read_export(encode_export(list(self.store.iterate_history()), self.store.store_id))
         except MutilatedExport as error:
             self.violations.append(Violation("I53", "", str(error)))
             exported = self.store.log

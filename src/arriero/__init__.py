@@ -42,7 +42,7 @@ from .declare.steps import (
     SyncStep,
     SyncStepWithoutAttempt,
 )
-from .declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, workflow
+from .declare.workflows import ContinueAs, Workflow, WorkflowCall, WorkflowDecorator, workflow
 from .errors import (
     AgentRequestRefused,
     AppCollision,
@@ -159,6 +159,7 @@ __all__ = [
     "ChildView",
     "CompensationDecorator",
     "Concurrent",
+    "ContinueAs",
     "Convoy",
     "ConvoyOutcome",
     "ConvoyPolicy",

@@ -69,7 +69,7 @@ def judged(story: Story) -> list[Violation]:
 
 # --- the clean history
 def test_a_history_in_which_everything_happens_is_clean_and_agrees_with_its_tables() -> None:
-    rows = everything().store.log
+    rows = list(everything().store.iterate_history())
     found = {event["type"] for row in rows for event in msgspec.json.decode(row.events)}
     assert found == OF_TASKS | OF_THE_STORE
     assert check(rows, complete=True) == []
@@ -760,6 +760,16 @@ def a_task_is_moved_from_a_version_that_it_did_not_have(story: Story) -> None:
 @violates("I59", "I88")
 def a_pin_does_not_say_which_version_it_chose(story: Story) -> None:
     del story.event("upgraded", "operator.action", verb="pin")["code_version"]
+
+
+@violates("I89")
+def a_signal_that_went_along_is_another_one_in_the_next_run(story: Story) -> None:
+    story.event("continuing", "signal.sent", signal_id="second")["value"] = "of another"
+
+
+@violates("I89")
+def a_run_continues_in_one_of_another_workflow(story: Story) -> None:
+    story.event("continuing", "task.submitted")["workflow"] = "another"
 
 
 @violates("I81", "I79")
@@ -1496,21 +1506,21 @@ def _position(rows: list[HistoryRow], task: str, link: int) -> int:
     ids=lambda fields: next(iter(fields)),
 )
 def test_a_row_that_was_changed_breaks_its_chain(fields: dict[str, object]) -> None:
-    rows = everything().store.log
+    rows = list(everything().store.iterate_history())
     found = check(_changed(rows, _position(rows, "plain", 5), **fields), complete=True)
     assert {(one.task, one.invariant) for one in found if one.invariant == "I53"} == {("plain", "I53")}
 
 
 @pytest.mark.parametrize("task", ["plain", "undone", "held", "patient", "lost"])
 def test_a_row_that_was_taken_out_breaks_its_chain_and_no_other(task: str) -> None:
-    rows = everything().store.log
+    rows = list(everything().store.iterate_history())
     at = _position(rows, task, 3)
     found = check([*rows[:at], *rows[at + 1 :]])
     assert {one.task for one in found if one.invariant == "I53"} == {task}
 
 
 def test_a_row_that_was_put_in_breaks_its_chain_even_with_a_hash_of_its_own() -> None:
-    rows = everything().store.log
+    rows = list(everything().store.iterate_history())
     at = _position(rows, "plain", 3)
     made_up = msgspec.structs.replace(rows[at], link=4)
     text = bytes(made_up.events).decode()
@@ -1521,11 +1531,11 @@ def test_a_row_that_was_put_in_breaks_its_chain_even_with_a_hash_of_its_own() ->
 
 # --- the export, mutilated
 def _lines() -> list[bytes]:
-    return list(encode_export(everything().store.log, "town"))
+    return list(encode_export(list(everything().store.iterate_history()), "town"))
 
 
 def test_the_export_of_everything_is_read_back_and_clean() -> None:
-    assert read_export(_lines()) == everything().store.log
+    assert read_export(_lines()) == list(everything().store.iterate_history())
     assert check(read_export(_lines()), complete=True) == []
 
 

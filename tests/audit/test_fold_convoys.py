@@ -35,7 +35,7 @@ def violates(*invariants: str) -> Callable[[Change], Change]:
 
 # --- the clean history
 def test_a_history_in_which_everything_happens_to_convoys_is_clean_and_agrees_with_its_tables() -> None:
-    rows = everything().store.log
+    rows = list(everything().store.iterate_history())
     told = {event["type"] for row in rows for event in msgspec.json.decode(row.events)}
     assert list_event_types(EventOfTurn | EventOfConvoy) <= told
     assert check(rows) == []
@@ -435,7 +435,7 @@ def test_a_convoy_whose_tasks_were_removed_in_part_is_not_convicted(limit: int) 
         await road.place("order-7")
         await road.place("order-8")
         await road.processed("order-7")
-        assert check(road.store.log) == []
+        assert check(list(road.store.iterate_history())) == []
         assert disagreements(road) == []
 
     asyncio.run(story())
@@ -450,7 +450,7 @@ def test_removed_tasks_excuse_nothing_that_is_still_told() -> None:
 
 # --- the export
 def test_the_export_of_convoys_is_read_back() -> None:
-    rows = everything().store.log
+    rows = list(everything().store.iterate_history())
     lines = list(encode_export(rows, "town"))
     assert read_export(lines) == rows
     assert msgspec.json.decode(lines[-1])["trailer"]["tasks"] == len(everything().store.tasks)
@@ -465,7 +465,7 @@ def test_a_task_and_a_convoy_may_have_the_same_name() -> None:
 
 
 def test_an_export_in_which_the_history_of_a_convoy_was_changed_is_refused() -> None:
-    lines = list(encode_export(everything().store.log, "town"))
+    lines = list(encode_export(list(everything().store.iterate_history()), "town"))
     at = next(at for at, line in enumerate(lines) if b"convoy.skipped" in line)
     lines[at] = lines[at].replace(b'"policy"', b'"person"')
     with pytest.raises(MutilatedExport, match="of convoy 'gap' does not have the hash"):
@@ -473,7 +473,7 @@ def test_an_export_in_which_the_history_of_a_convoy_was_changed_is_refused() -> 
 
 
 def test_a_broken_chain_of_a_convoy_is_convicted_under_its_name() -> None:
-    rows = list(everything().store.log)
+    rows = list(everything().store.iterate_history())
     at = next(at for at, row in enumerate(rows) if row.task_id == "gap")
     rows[at] = msgspec.structs.replace(rows[at], actor="somebody")
     assert next((one.task, one.invariant) for one in check(rows)) == ("convoy gap", "I53")

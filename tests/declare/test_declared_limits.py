@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from arriero import Agent, Attempt, Concurrent, DefinitionError, Rate
-from arriero.core.drive import KeyFunctionFailed, compute_limit_keys
+from arriero.core.key_functions import KeyFunctionFailed, compute_limit_keys
 from arriero.declare.limits import Limit, encode_policies
 from arriero.model.agents import read_limits
 

@@ -9,12 +9,12 @@ from core_history import APP, FAILURE, LEASE, LIMIT, Commit, Event, Story, Town,
 from core_history import policy as step_policy
 
 from arriero.audit.check import History, find_convoy_differences, find_differences
-from arriero.model import ConvoyOverrides, ConvoyVerb, TaskRow, Verb
+from arriero.model import ConvoyVerb, TaskRow, Verb
 from arriero.model.answers import Claimed
 from arriero.model.commands import Advance, Claim, EndByLimit, GatherBatch, HandOver, OperateConvoy
 from arriero.model.failures import TaskFailure
-from arriero.model.moves import Compensate, Ending, Hold, Keep, Process, Succeeded
-from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
+from arriero.model.moves import Compensate, Continue, Ending, Hold, Keep, Process, Succeeded
+from arriero.model.policies import ConvoyOverrides, ConvoyPolicy, Supervision, TaskPolicy
 
 GAP_WITHIN = 30.0
 
@@ -223,6 +223,15 @@ async def _fails_while_it_waits(road: Road) -> None:
     await road.processed("idle-2")
 
 
+async def _continues(road: Road) -> None:
+    """The first one continues in another run, which has its turn, before the second one."""
+    for number in range(1, 3):
+        await road.place(f"on-{number}")
+    policy = road.task("on-1").policy
+    await road.end("on-1", Continue("{}", policy, LIMIT))
+    await road.processed("on-1", "on-2")
+
+
 async def _wakes_nobody(road: Road) -> None:
     """A report comes for a task that waits for its turn again."""
     await road.place("wake-1", head="skip")
@@ -283,6 +292,7 @@ async def happens() -> Road:
         _fails_while_it_waits,
         _wakes_nobody,
         _in_batches,
+        _continues,
     ):
         await chapter(road)
     return road
@@ -296,7 +306,7 @@ def everything() -> Road:
 
 def folded(road: Road) -> History:
     history = History()
-    for row in road.store.log:
+    for row in list(road.store.iterate_history()):
         history.add(row)
     return history
 
@@ -315,7 +325,7 @@ class Tale(Story):
     def __init__(self) -> None:
         self.commits = [
             Commit(row.task_no, row.task_id, row.at, row.actor, msgspec.json.decode(row.events))
-            for row in everything().store.log
+            for row in list(everything().store.iterate_history())
         ]
 
     def numbered(self, convoy: str) -> list[Event]:

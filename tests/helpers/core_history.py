@@ -50,6 +50,7 @@ from arriero.model.moves import (
     BeginUndo,
     ChildEnded,
     Compensate,
+    Continue,
     Ending,
     Fired,
     GaveUp,
@@ -586,6 +587,24 @@ async def _called_back(town: Town) -> None:
         await town.advance("called", taken=(taken,), ending=Keep() if unfit else Process('"ok"'))
 
 
+async def _continued(town: Town) -> None:
+    """A run that takes one signal of two, and the run after it, with the other one."""
+    await town.submit("continuing")
+    await town.claim("continuing")
+    wait = NewStep(kind=StepKind.TIMER, name="signal:paid", key="#1")
+    await town.advance("continuing", opened=(wait,), ending=Keep())
+    sent: dict[str, Any] = {"actor": "signal", "value": "1", "sent_by": "", "name": "signal:paid"}
+    for name in ("first", "second"):
+        await town.apply(SendSignal(**sent, task_no=town.number("continuing"), signal_id=name))
+    rules = msgspec.json.encode(TaskPolicy(LIMIT, Supervision())).decode()
+    taken = (Signalled(town.step_no("continuing", 1), 1, Instant(town.at)),)
+    await town.advance("continuing", taken=taken, ending=Continue("{}", rules, LIMIT))
+    await town.claim("continuing")
+    await town.advance("continuing", opened=(wait,), ending=Keep())
+    taken = (Signalled(town.step_no("continuing", 1), 1, Instant(town.at)),)
+    await town.advance("continuing", taken=taken, ending=Process('"ok"'))
+
+
 def call_child(name: str, *, is_detached: bool = False) -> NewStep:
     """A step that is another task, whose id and workflow are that name."""
     options = ChildOptions(
@@ -742,6 +761,7 @@ async def _everything() -> Town:
     await _delivered(town)
     await _signalled(town)
     await _called_back(town)
+    await _continued(town)
     await _with_children(town)
     await _forked(town)
     await _scheduled(town)
@@ -759,7 +779,7 @@ def everything() -> Town:
 def disagreements() -> list[str]:
     """Where the town's tables say something else than its history."""
     fold = Fold()
-    for row in everything().store.log:
+    for row in list(everything().store.iterate_history()):
         fold.add(row)
     return [
         told
@@ -786,7 +806,7 @@ class Story:
     def __init__(self) -> None:
         self.commits = [
             Commit(row.task_no, row.task_id, row.at, row.actor, msgspec.json.decode(row.events))
-            for row in everything().store.log
+            for row in list(everything().store.iterate_history())
         ]
 
     def rows(self) -> list[HistoryRow]:

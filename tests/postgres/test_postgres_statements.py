@@ -55,7 +55,7 @@ SAMPLES = {
 }
 # Of rows that would be there already.
 NEW = {"bigint": "7000"}
-NEW_ROWS = ("INSERT_HISTORY", "INSERT_TASKS", "INSERT_BODIES", "INSERT_FIRST_LINKS")
+NEW_ROWS = ("INSERT_HISTORY", "INSERT_TASKS", "INSERT_BODIES", "INSERT_FIRST_LINKS", "insert_body_of_run")
 # Where any value of the type will not do: by parameter.
 SPECIAL = {
     "lock": "'1s'",

@@ -33,6 +33,7 @@ BEGIN_AT = {
     "child_end_before_commit": 20,
     "compensate_past_pivot": 54,
     "copy_undone_by_fork": 29,
+    "continued_with_a_taken_signal": 29,
     "deploy_drops_what_was_due": 10,
     "doubt_of_a_try_is_forgotten": 92,
     "doubt_stops_the_rest": 17,
@@ -202,6 +203,7 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted |= {"question_answered_late", "question_alert_stays_open"}
     wanted |= {"child_begins_unasked", "child_end_before_commit", "parent_undone_while_child_runs"}
     wanted |= {"patch_not_recorded", "collected_before_the_time", "copy_undone_by_fork"}
+    wanted |= {"patch_not_recorded", "collected_before_the_time", "continued_with_a_taken_signal"}
     found = {patch.stem for patch in BREAKAGES}
     assert wanted <= found
     assert BEGIN_AT.keys() <= found

@@ -43,7 +43,6 @@ from arriero.errors import ArrieroError
 from arriero.events.base import payload_hash
 from arriero.model import (
     AlertRow,
-    ConvoyOverrides,
     ConvoyState,
     ConvoyVerb,
     Instant,
@@ -91,6 +90,7 @@ from arriero.model.moves import (
     Signalled,
     Succeeded,
 )
+from arriero.model.policies import ConvoyOverrides
 from arriero.model.signals import address_wait, encode_reply, is_wait, may_take, name_reply
 from arriero.model.verb_rules import VERB_RULES
 from arriero.model.workflow_pauses import OperateWorkflow, PauseState

@@ -11,12 +11,12 @@ from store_world import FAILED, TASK_POLICY, World, kinds, retry_at, step, submi
 from arriero.core import transitions
 from arriero.core.lease import is_on_probation, on_process_lost
 from arriero.core.undo import decide_next_undo
-from arriero.model import ConvoyOverrides, ConvoyState, ConvoyVerb, StepRow, StepState, TaskRow, TaskState, Turn, Verb
+from arriero.model import ConvoyState, ConvoyVerb, StepRow, StepState, TaskRow, TaskState, Turn, Verb
 from arriero.model.answers import Applied, Claimed, ConvoyApplied, Refusal, Submitted
 from arriero.model.commands import EndByLimit, HandOver, Operate, OperateConvoy
 from arriero.model.failures import TaskFailure
 from arriero.model.moves import BeginUndo, Compensate, Hold, Keep, PlanUndo, Process, PutDown
-from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy
+from arriero.model.policies import ConvoyOverrides, ConvoyPolicy, Supervision, TaskPolicy
 from arriero.store.contract import ConvoyLoaded, Purge
 
 HERE = HandOver(("fulfil",))

@@ -11,9 +11,10 @@ from store_world import NOON, TASK_POLICY, World, submission
 from arriero.core.schedules import build_run
 from arriero.events import read_events
 from arriero.events.store import EventOfSchedule
-from arriero.model import MICROSECONDS, ConvoyOverrides, ConvoyVerb, Instant, TaskState, later
+from arriero.model import MICROSECONDS, ConvoyVerb, Instant, TaskState, later
 from arriero.model.answers import Refusal, Submitted
 from arriero.model.commands import OperateConvoy
+from arriero.model.policies import ConvoyOverrides
 from arriero.model.schedules import (
     OF_PERSON,
     DeclareSchedule,

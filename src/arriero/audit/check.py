@@ -58,6 +58,7 @@ from .fold_children import ChildrenFold
 from .fold_convoys import fold_turn_event
 from .fold_forks import ForksFold
 from .fold_people import judge_app, judge_version
+from .fold_runs import RunsFold
 from .fold_signals import fold_signal_event
 from .fold_steps import fold_step_event
 from .fold_store import LedgerFold, ScheduleFold, TokenFold
@@ -145,6 +146,7 @@ CHECKED: dict[str, str] = {
     "I86": "what a fork has as a copy is what the task that it names had done by then, and a fork never undoes it",
     "I87": "a message goes into one batch, in the order of its convoy, of no more than the batch may have, and ends as its batch ends",
     "I88": "a task is continued by the version of its code that began it, until an operator moves it",
+    "I89": "a run that ends by ContinueAs has one next run, from the same commit on, with just the signals that no wait had taken",
 }
 
 
@@ -309,6 +311,7 @@ class History:
         self._redispatch = RedispatchFold()
         self._children = ChildrenFold(self.tasks)
         self._forks = ForksFold(self.tasks)
+        self._runs = RunsFold()
 
     def add(self, row: HistoryRow) -> None:
         """Fold one row and check its link."""
@@ -340,6 +343,7 @@ class History:
         judge_version(task, events, self.store.versions)
         self._children.fold_commit(task, events)
         self._forks.fold_commit(task, events)
+        self._runs.fold_commit(task, row.at, events)
         self.store.workflows.judge_claims(task, events)
         self._redispatch.fold_commit(events)
         self.store.limits.fold_commit(task, row.at, events, self.store.apps)
@@ -367,6 +371,7 @@ class History:
         ]
         self._children.end(purged=self.store.purged)
         self._forks.end(purged=self.store.purged)
+        self._runs.end(purged=self.store.purged)
         for task in self.tasks.values():
             fold_people.judge_end(task, complete=complete)
             found += task.violations

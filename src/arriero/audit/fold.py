@@ -112,11 +112,12 @@ class StepFold:
 
 
 class SignalFold:
-    """The fold of one signal's events. ``taken_by``: ordinal of the wait that took it, or ``SET_ASIDE``."""
+    """The fold of one signal's events. ``taken_by``: ordinal of the wait that took it, ``SET_ASIDE`` or ``PASSED_ON``."""
 
     def __init__(self, event: SignalSent) -> None:
         self.name = event.name
         self.signal_id = event.signal_id
+        self.value = event.value  # as a hash
         self.is_request = event.is_request
         self.taken_by: int | None = None
         self.reply: str | None = None  # hash of the first reply

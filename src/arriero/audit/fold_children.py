@@ -39,7 +39,10 @@ class ChildrenFold:
         """Fold one commit of a task, which has been folded itself."""
         for event in events:
             if isinstance(event, TaskSubmitted) and task.parent_step is not None:
-                self._submit(task, task.parent_step)
+                if event.continues is None:
+                    self._submit(task, task.parent_step)
+                else:
+                    self._children[task.parent_step] = task  # a detached child: nothing else asks for it
             elif isinstance(event, EventOfEnd):
                 step = task.steps.get(event.step)
                 if step is not None and step.is_of_child:

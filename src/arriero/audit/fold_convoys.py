@@ -8,6 +8,7 @@ from typing import assert_never
 from ..events.convoy import (
     ConvoyBatched,
     ConvoyClosed,
+    ConvoyContinued,
     ConvoyLeft,
     ConvoyMended,
     ConvoyMessageEnded,
@@ -42,6 +43,9 @@ def fold_turn_event(task: TaskFold, event: EventOfTurn) -> None:
             _move_turn(task, event, Turn.OPEN, Turn.WAITING)
             _judge_rank(task, event)
             task.not_before = event.not_before
+        case ConvoyContinued():
+            task.convoy_no, task.place, task.rank = event.convoy, event.place, event.rank
+            task.sequence, task.turn = event.sequence, Turn.OPEN
         case ConvoyClosed():
             _close(task, event)
         case ConvoyStopped():

@@ -7,7 +7,7 @@ their tasks, and rows of commits that do not depend on each other may stand betw
 from collections.abc import Sequence
 
 from ..events import Event, EventOfConvoy, EventOfTurn, UnreadableEvent, list_event_types
-from ..events.convoy import ConvoyBatched, ConvoyPlaced, NumberedEvent
+from ..events.convoy import ConvoyBatched, ConvoyContinued, ConvoyPlaced, NumberedEvent
 from ..model import ConvoyRow, ConvoyState
 from .fold import UNREADABLE, TaskFold
 from .fold_batches import fold_batch_of_key, judge_ends
@@ -49,6 +49,8 @@ class ConvoyStream:
             elif isinstance(event, UnreadableEvent) and event.type == "convoy.placed":
                 self._report_unreadable(event)
             else:
+                if isinstance(event, ConvoyContinued):
+                    self.fold.line.continue_at(task, event)
                 self._keep(at, task.task_no, event)
 
     def own_row(self, key: str, at: int, events: Sequence[Event | UnreadableEvent]) -> None:

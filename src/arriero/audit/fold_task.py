@@ -9,6 +9,7 @@ from ..events.task import (
     EventOfTask,
     StepCopied,
     TaskClaimed,
+    TaskContinued,
     TaskExpired,
     TaskForked,
     TaskLost,
@@ -19,6 +20,7 @@ from ..events.task import (
     UndoPlanned,
 )
 from ..model import StepState, TaskState, Turn
+from ..model.signals import PASSED_ON
 from .fold import STEP_IS_OPEN, TaskFold, read_failure_code
 from .fold_forks import copy_step
 
@@ -53,6 +55,8 @@ def fold_task_event(task: TaskFold, event: EventOfTask) -> None:
     match event:
         case TaskSubmitted():
             _submit(task, event)
+        case TaskContinued():
+            _continue(task, event)
         case TaskClaimed():
             _claim(task, event)
         case TaskReleased():
@@ -87,8 +91,24 @@ def _submit(task: TaskFold, event: TaskSubmitted) -> None:
     task.tags = event.tags
     task.app = event.app
     task.workflow = event.workflow
+    if event.continues is not None:
+        task.status_count, task.paused = event.statuses, event.paused
     if event.parent is not None and event.parent_step is not None:
         task.parent_step = event.parent, event.parent_step
+
+
+def _continue(task: TaskFold, event: TaskContinued) -> None:
+    """Fold the end of a run, whose next one has all by which others find the task, and what no wait had taken."""
+    if task.state is not TaskState.PROCESSED:
+        task.convict("I89", f"continued while it was {task.state}")
+    for number in event.signals:
+        signal = task.signals.get(number)
+        if signal is None or signal.taken_by is not None:
+            taken = "was never sent" if signal is None else f"wait {signal.taken_by} had taken"
+            task.convict("I89", f"signal {number}, which {taken}, went along to the next run")
+        else:
+            signal.taken_by = PASSED_ON
+    task.reply_to = task.convoy_no = task.place = task.sequence = task.rank = task.turn = None
 
 
 def _claim(task: TaskFold, event: TaskClaimed) -> None:

@@ -10,6 +10,7 @@ from ..events.convoy import (
     ConvoyAction,
     ConvoyBatched,
     ConvoyClosed,
+    ConvoyContinued,
     ConvoyLeft,
     ConvoyMended,
     ConvoyMessageEnded,
@@ -76,6 +77,12 @@ class WaitingTasks:
             self._placings.setdefault(member.sequence, member.position)
         self.wait(member)
         return member
+
+    def continue_at(self, task: TaskFold, event: ConvoyContinued) -> None:
+        """Add the next run of a task, at the place of the run before."""
+        earlier = self.members.get(event.earlier)
+        position = len(self.members) + 1 if earlier is None else earlier.position
+        self.members[task.task_no] = Member(task, position, event.place, event.rank, event.sequence, turn=Turn.OPEN)
 
     def wait(self, member: Member) -> None:
         """Let a task wait at its rank."""
@@ -241,6 +248,8 @@ def fold_turn_of_key(convoy: ConvoyFold, member: Member, event: EventOfTurn, see
             _judge_begin(convoy, member, seen)
             convoy.begin(member, event, ConvoyState.OPEN)
             convoy.expect(event.expected, seen)
+        case ConvoyContinued():
+            _continue(convoy, member, event)
         case ConvoyClosed():
             _close(convoy, member, event)
         case ConvoyStopped():
@@ -293,6 +302,22 @@ def _judge_begin(convoy: ConvoyFold, member: Member, seen: int) -> None:
     missing = convoy.line.find_missing(convoy.expected, member.sequence, seen)
     if missing is not None:
         convoy.convict("I40", f"{what}, but sequence {missing} had not come and was not skipped", unless_purged=True)
+
+
+def _continue(convoy: ConvoyFold, member: Member, event: ConvoyContinued) -> None:
+    """The next run of a task has the turn and the place of the run before."""
+    earlier = convoy.line.members.get(event.earlier)
+    if earlier is None or (earlier.place, earlier.rank, earlier.sequence) != (event.place, event.rank, event.sequence):
+        convoy.convict(
+            "I89", f"task {member.task_id} continues at a place that its run before had not", unless_purged=True
+        )
+    if convoy.open_task != event.earlier:
+        convoy.convict(
+            "I89", f"task {member.task_id} continues, it was {convoy.name(convoy.open_task)}'s turn", unless_purged=True
+        )
+    if earlier is not None:
+        earlier.turn = Turn.ENDED
+    member.turn, convoy.state, convoy.open_task = Turn.OPEN, ConvoyState.OPEN, member.task.task_no
 
 
 def _close(convoy: ConvoyFold, member: Member, event: ConvoyClosed) -> None:

@@ -223,7 +223,12 @@ async def _load(task_id: str, limit: int, after: int, url: str | None) -> tuple[
 
 
 def _format_cells(one: ShownSignal) -> tuple[str, ...]:
-    place = {"waiting": "waits in the inbox", "taken": f"wait {one.step}", "set_aside": f"set aside: {one.why}"}
+    place = {
+        "waiting": "waits in the inbox",
+        "taken": f"wait {one.step}",
+        "set_aside": f"set aside: {one.why}",
+        "passed_on": "went along to the next run",
+    }
     place["unreadable"] = one.why
     value = bytes(one.value).decode() if isinstance(one.value, msgspec.Raw) else ""
     return (

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from ..errors import InvalidInput, UnknownName, VerbRefused
 from ..explain.convoys import describe_convoy_wait, effective_policy, gap_deadline, standing_since
-from ..model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, Instant, Ordering, TaskRow
+from ..model import ConvoyRow, ConvoyState, ConvoyVerb, Instant, Ordering, TaskRow
 from ..model.answers import ConvoyApplied, Refusal
 from ..model.commands import OperateConvoy
 from ..model.failures import read_task_failure
-from ..model.policies import ConvoyPolicy, Duration, check_seconds
+from ..model.policies import ConvoyOverrides, ConvoyPolicy, Duration, check_seconds
 from ..payloads import codec
 from ..store.contract import ConvoyLoaded
 from ..store.readable import faults_of, legible

@@ -12,7 +12,7 @@ from ..errors import DefinitionError, InvalidInput
 from ..model import Loaded, SignalRow, StepState, TaskRow, TaskState
 from ..model.commands import SendSignal
 from ..model.instants import as_datetime
-from ..model.signals import SET_ASIDE, is_wait, label_signal, name_wait, read_reply, split_wait_name
+from ..model.signals import PASSED_ON, SET_ASIDE, is_wait, label_signal, name_wait, read_reply, split_wait_name
 from ..payloads import codec
 from ..store.readable import faults_of, format_faults, legible
 from ..store.state_store import StateStore
@@ -166,7 +166,7 @@ class ShownSignal(msgspec.Struct, frozen=True):
         number: of the task's signals, from 1, in the order of their commits.
         kind: of the waits that may take it. ``name``: of the signal.
         state: ``waiting`` in the inbox; ``taken`` by a wait; ``set_aside``: its value does not fit what the code waits for;
-            ``unreadable``: its row cannot be read, and what can be is shown.
+            ``passed_on`` to the next run of its task; ``unreadable``: its row cannot be read, and what can be is shown.
         step: ordinal of the wait that took it.
         why: it was set aside, or cannot be read.
         reply: of a request, once the code has answered it; left out of a refusal, of which ``why`` says the reason.
@@ -178,11 +178,17 @@ class ShownSignal(msgspec.Struct, frozen=True):
     signal_id: str
     by: str
     at: datetime
-    state: Literal["waiting", "taken", "set_aside", "unreadable"]
+    state: Literal["waiting", "taken", "set_aside", "passed_on", "unreadable"]
     step: int | None
     why: str
     value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     reply: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def _find_state(row: SignalRow) -> Literal["waiting", "taken", "set_aside", "passed_on"]:
+    if row.step is None:
+        return "waiting"
+    return "set_aside" if row.step == SET_ASIDE else "passed_on" if row.step == PASSED_ON else "taken"
 
 
 def show_signal(as_it_stands: SignalRow) -> ShownSignal:
@@ -190,7 +196,6 @@ def show_signal(as_it_stands: SignalRow) -> ShownSignal:
     row, faults = legible(as_it_stands), faults_of(as_it_stands)
     kind, name = split_wait_name(label_signal(row.name)) or ("signal", row.name)
     reply = None if row.reply is None else read_reply(row.reply)
-    is_aside = row.step == SET_ASIDE
     return ShownSignal(
         number=row.number,
         kind=kind,
@@ -198,8 +203,8 @@ def show_signal(as_it_stands: SignalRow) -> ShownSignal:
         signal_id=row.signal_id,
         by=row.sent_by,
         at=as_datetime(row.sent_at),
-        state="unreadable" if faults else "waiting" if row.step is None else "set_aside" if is_aside else "taken",
-        step=None if is_aside else row.step,
+        state="unreadable" if faults else _find_state(row),
+        step=row.step if row.step is not None and row.step > 0 else None,
         why=format_faults(faults) or ("" if reply is None else str(reply.refused or "")),
         value=msgspec.UNSET if any(fault.column == "value" for fault in faults) else msgspec.Raw(row.value.encode()),
         reply=msgspec.UNSET if reply is None else reply.value,

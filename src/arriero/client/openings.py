@@ -13,13 +13,13 @@ from ..runtime.result_waiters import ResultWaiters
 from ..runtime.submissions import Submissions
 from ..store import MEMORY
 from .replies import Acknowledger
-from .task_view import TaskViews
 
 if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..config import Configuration
     from ..runtime.change_waiters import ChangeWaiters
     from ..runtime.node import Node
     from ..store.state_store import StateStore
+    from .task_views import TaskViews
 
 
 class Opening:

@@ -35,7 +35,6 @@ from ..store.contract import Busy, Ended, Unanswered, Unwritten
 from ..text.escaping import shell_word
 from .openings import Opening, Openings
 from .replies import Acknowledger
-from .task_view import TaskViews
 
 if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..config import Configuration
@@ -47,6 +46,7 @@ if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..runtime.process_context import Substitutes
     from ..store.state_store import StateStore
     from ..tracing.tracer import TracingOptions
+    from .task_views import TaskViews
 
 T = TypeVar("T")
 logger = logging.getLogger("arriero")
@@ -169,10 +169,12 @@ class Session:
         return self.store.url if target is None else target.url
 
     @property
-    def views(self) -> TaskViews:
+    def views(self) -> "TaskViews":
         """Makes views of the store's tasks. Raises InvalidInput - the App is not open."""
         opening, store = self.openings.find(), self.store
         if opening.views is None:
+            from .task_views import TaskViews  # only who looks at a task pays for loading it
+
             opening.views = TaskViews(store, self.codes, self.app)
         return opening.views
 

@@ -11,9 +11,9 @@ from ..errors import InvalidInput, RequestRefused, SignalRefused, UnknownTask
 from ..model import StepRow, TaskState
 from ..model.answers import Refusal, SignalKept, SignalPlaced
 from ..model.commands import SendSignal
-from ..model.signals import address_wait, read_reply
+from ..model.signals import PASSED_ON, address_wait, read_reply
 from ..payloads import codec
-from .session import Session, build_unknown_task
+from .session import Session, build_unknown_task, load_task
 from .task_verbs import check_signer
 
 R = TypeVar("R")
@@ -100,11 +100,23 @@ def accept_joined(session: Session, task_id: str, command: SendSignal, answer: S
 
 async def send(session: Session, task_id: str, command: SendSignal) -> SignalReceipt:
     """Send a signal. Raises: SignalRefused; UnknownTask; StoreError - send it again under the same ``signal_id``."""
-    answer = await session.send(command)
-    if isinstance(answer, Refusal):
+    kept = await _keep(session, task_id, command)
+    return SignalReceipt(command.signal_id, kept.number, kept.created)
+
+
+async def _keep(session: Session, task_id: str, command: SendSignal) -> SignalKept:
+    """Send a signal to the run that its task is in by now. Raises: as ``send``."""
+    while True:
+        answer = await session.send(command)
+        if isinstance(answer, SignalKept):
+            return answer
+        assert isinstance(answer, Refusal)
+        if answer.verdict == "continued" and command.wait is None:
+            task = (await load_task(session, task_id)).task
+            if task.next_no is None:  # else the id is that of the run
+                command = msgspec.structs.replace(command, task_no=task.task_no)
+                continue
         raise build_refusal(session, task_id, command, answer)
-    assert isinstance(answer, SignalKept)
-    return SignalReceipt(command.signal_id, answer.number, answer.created)
 
 
 def _describe(command: SendSignal) -> str:
@@ -147,10 +159,15 @@ async def wait_for_reply(session: Session, task_id: str, command: SendSignal, nu
     """
     clock, pause = session.ports.clock, ASK_SECONDS
     give_up_at = None if limit is None else clock.monotonic() + limit
+    task_no = command.task_no
     while True:
-        signal, task = await session.store.load_reply(command.task_no, number)
-        if signal is None:
-            raise UnknownTask(f"task {task_id!r} was purged before it replied")
+        signal, task = await session.store.load_reply(task_no, number)
+        if signal is None or signal.signal_id != command.signal_id or signal.step == PASSED_ON:
+            kept = await _keep(session, task_id, command)  # the same again: which run has it by now
+            if kept.created:
+                raise UnknownTask(f"task {task_id!r} was purged before it replied")
+            task_no, number = kept.kept_in, kept.number
+            continue
         if signal.reply is not None:
             return _read_answer(task_id, signal.reply)
         if task is not None:
@@ -164,7 +181,7 @@ async def wait_for_reply(session: Session, task_id: str, command: SendSignal, nu
                 f"task {task_id!r} {received} within {limit:g} s: {_describe(command)} stays; ask again with"
                 f" request_id={command.signal_id!r} to wait for the same reply"
             )
-        await _nap(session, command.task_no, pause if left is None else min(pause, left))
+        await _nap(session, task_no, pause if left is None else min(pause, left))
         pause = min(pause * 2, ASK_SECONDS_MAX)
 
 

@@ -199,7 +199,10 @@ class Task(Generic[R_co]):
         number, known, last = await self._find_number(), None, None
         while True:
             known = await self._session.changes.wait(number, known)
-            view = await self.view()
+            loaded = await load_task(self._session, self.id)
+            if loaded.task.task_no != number:  # it continues in another run
+                number, known = loaded.task.task_no, None
+            view = await self._session.views.view(loaded, self._code)
             if view != last:  # it may have been newer than its version
                 last = view
                 yield view

@@ -145,6 +145,9 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ``forked_from``: of a fork: id of the task that it does again from ``forked_step`` on.
     ``batch``: id of the task that handles its message in a batch of its convoy, which may be itself.
 
+    ``run``: number of this run of its code, which is more than 1 after ContinueAs; earlier runs are the tasks ``ID~1``, ``ID~2``.
+    ``is_earlier_run``: it ended by ContinueAs, and its code continues in another run.
+
     ``took_seconds``: from submission to end, without ``waited_seconds``, in which it has waited for an operator.
     ``held_by``: the process that drives it. ``unreadable``: columns that this release cannot read; what is shown in their
     place is not theirs. ``record``: edited arguments, what operators gave by hand, and late answers.
@@ -195,6 +198,8 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     forked_step: str | None = None
     batch: str | None = None
     code_version: str | None = None
+    run: int = 1
+    is_earlier_run: bool = False
 
 
 class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -323,6 +328,7 @@ def build_shown_task(
         snoozed_until=to_datetime(find_snooze_end(task)),
         **context.show_published(0),
         tags=read_tags(task.tags),
+        is_earlier_run=task.next_no is not None,
         **({} if context.family is None else context.family.show_parent(task)),
         **more,
     )

@@ -307,6 +307,18 @@ class Rows(BreakerRows, LimitRows, Protocol):
         """One signal of a task that this transaction has locked."""
         ...
 
+    def inbox(self, task_no: int) -> tuple[SignalRow, ...]:
+        """Signals of a task that no wait has taken, in the order of their commits."""
+        ...
+
+    def find_signal_of_runs(self, first_no: int, signal_id: str) -> SignalRow | None:
+        """The signal of that id in any run of a task, if it stands in one."""
+        ...
+
+    def has_task(self, task_id: str) -> bool: ...
+
+    def next_task_no(self) -> int: ...
+
     def child(self, step_no: int) -> TaskRow | None:
         """The task that is a step of another one; None: there is none, nor will there be until this transaction ends."""
         ...
@@ -385,6 +397,7 @@ class Change(msgspec.Struct):
     trace_link: str | None = None  # that the convoy had before
     published: tuple[Published, ...] = ()
     signals: Sequence[SignalRow] = ()  # new or changed
+    next_run: "Change | None" = None  # rows of the run in which the task continues; ``arguments``: with which
 
     def describe_changes(self) -> tuple[str, ...]:
         """Describe what a verb changed: who approved it, each value with the old one, and what it left as it was."""

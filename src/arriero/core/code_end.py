@@ -25,9 +25,10 @@ def format_identity(identity: Identity) -> str:
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """The code returned this value."""
+    """The code returned this value, or raised ContinueAs: ``continues`` is the call of the next run then."""
 
     value: Any
+    continues: Any = None
 
 
 class Raised(msgspec.Struct, frozen=True):

@@ -5,10 +5,8 @@
 writes the move, and asks again once it is written.
 """
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -16,9 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ..declare.step_options import NO_OPTIONS
-from ..declare.steps import Step, StepCall
+from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
-from ..errors import DefinitionError, InvalidInput
 from ..model import (
     STEP_OPEN,
     Instant,
@@ -32,7 +29,6 @@ from ..model import (
     later,
     seconds_between,
 )
-from ..model.agents import encode_limit_keys
 from ..model.failures import TaskFailure
 from ..model.moves import (
     Came,
@@ -51,10 +47,10 @@ from ..model.moves import (
 )
 from ..model.policies import encode_policy
 from ..model.signals import build_fired_result, build_wait_result, is_wait, may_take
-from ..payloads import codec
 from ..system.traceback_capture import capture_traceback
 from .call_policy import resolve_call_policy, resolve_child_policy, resolve_step_policy
 from .code_end import Identity, Raised, Returned
+from .key_functions import KeyFunctionFailed, compute_limit_keys, compute_target
 from .replay import RequestedStep, identify_step
 from .routing import INTERCHANGEABLE, stay_with_agent
 from .signals import find_ready_wait
@@ -69,71 +65,6 @@ from .supervision import (
 )
 from .task_run import TaskRun
 from .undo import build_idempotency_key, decide_next_undo
-
-LIMIT_KEYS_BYTES_MAX = 1_500  # an entry of an index of PostgreSQL holds 2,704 bytes, with the names of Agent and App
-
-
-class KeyFunctionFailed(DefinitionError):
-    """A function of an Agent that names a key failed, or did not return an id. ``code``: of the task's failure."""
-
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def compute_target(step: Step[Any, Any], arguments: str) -> str:
-    """Return the part of the Agent's service that a call concerns. The Agent has a ``breaker_key``.
-
-    Raises: KeyFunctionFailed.
-    """
-    assert step.agent.breaker_key is not None
-    return _compute_key(step.agent.breaker_key, "breaker_key", "breaker_key", step, arguments)
-
-
-def compute_limit_keys(step: Step[Any, Any], arguments: str) -> str:
-    """Return the keys of the Agent's limits that a call is counted under, as JSON text.
-
-    Raises: KeyFunctionFailed.
-    """
-    text = encode_limit_keys(
-        {
-            limit.policy.name: _compute_key(
-                limit.key, f"the key of limit {limit.policy.name!r}", "limit_key", step, arguments
-            )
-            for limit in step.agent.limits
-            if limit.key is not None
-        }
-    )
-    if (size := len(text.encode())) > LIMIT_KEYS_BYTES_MAX:
-        raise KeyFunctionFailed(
-            f"the keys of the limits of Agent {step.agent.name} for step {step.name} have {size:,} bytes together with the"
-            f" names of the limits; at most {LIMIT_KEYS_BYTES_MAX:,} are kept: return shorter keys, such as a hash",
-            "limit_key",
-        )
-    return text
-
-
-@lru_cache(maxsize=256)
-def _count_taken(key: Callable[..., str]) -> int | None:
-    """Count the arguments that a key function takes; it gets the first ones of its step. None: any number."""
-    parameters = inspect.signature(key).parameters.values()
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
-        return None
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
-
-
-def _compute_key(key: Callable[..., str], what: str, code: str, step: Step[Any, Any], arguments: str) -> str:
-    try:
-        values = tuple(step.signature.arguments_with_defaults(arguments).values())
-        found = key(*values[: _count_taken(key)])
-    except Exception as error:
-        raise KeyFunctionFailed(
-            f"Agent {step.agent.name}: {what} failed for step {step.name}: {codec.error_text(error)}", code
-        ) from error
-    try:
-        return codec.check_id(found, f"{what} of Agent {step.agent.name} for step {step.name}")
-    except InvalidInput as error:
-        raise KeyFunctionFailed(str(error), code) from error
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -423,11 +354,17 @@ def on_code_ended(
         open_steps: steps that are still pending or running.
         unseen: steps whose results came after the code had ended.
         convoy_state: what the code wants to be kept of its convoy, as JSON text.
-    Returns: None while a step the code did not wait for is open; else Process, BeginUndo or Hold by the policies.
+    Returns: None while a step the code did not wait for is open; else Process, Continue, BeginUndo or Hold by the policies.
     """
     if isinstance(end, Returned):
+        if open_steps:
+            return None
+        if end.continues is not None:
+            from .runs import decide_next_run  # only who continues pays for loading it
+
+            return decide_next_run(end.continues, loaded, convoy_state)
         assert output is not None
-        return None if open_steps else Process(output, convoy_state)
+        return Process(output, convoy_state)
     failed = {identify_step(step): step for step in loaded.life if step.state is StepState.FAILED}
     left_by = [failed[identity] for identity in end.steps if identity in failed]
     again = {*end.steps, *end.behind, *unseen}

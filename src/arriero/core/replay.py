@@ -18,7 +18,7 @@ import msgspec
 
 from ..declare.signals import Wait
 from ..declare.steps import StepCall
-from ..declare.workflows import WorkflowCall
+from ..declare.workflows import ContinueAs, WorkflowCall
 from ..errors import ForbiddenInWorkflow
 from ..model import Instant, StepKind, StepRow, StepState, later
 from ..model.failures import CapturedTraceback, TaskFailure
@@ -203,7 +203,7 @@ class Execution:
         if main.cancelled():
             return Raised(TaskFailure("bug", "workflow code cancelled itself", code="cancelled"))
         error = main.exception()
-        if error is not None:
+        if error is not None and not isinstance(error, ContinueAs):
             return judge_error(error)
         left = {_name_call(call) for call in self._unawaited.values()} | {
             one.identity[1] for one in just_asked if not is_note(*one.identity[:2])
@@ -213,7 +213,7 @@ class Execution:
             return Raised(
                 TaskFailure("unawaited", f"call values were never awaited: {names}; await each, or do not make it")
             )
-        return Returned(main.result())
+        return Returned(main.result()) if error is None else Returned(None, error.call)
 
     # --- what call values and arriero.sleep ask of us
     def note_created(self, call: StepCall[Any] | WorkflowCall[Any]) -> None:
@@ -227,6 +227,10 @@ class Execution:
         if self._unawaited.get(call.number) is call:
             del self._unawaited[call.number]
         self.note_created(by)
+
+    def note_continued(self, call: WorkflowCall[Any]) -> None:
+        """The code is about to end this run with the call of the next one, which nobody awaits."""
+        self._unawaited.pop(call.number, None)
 
     def open(self, call: StepCall[Any]) -> asyncio.Future[Any]:
         """The code awaits a step."""

@@ -18,6 +18,7 @@ from ..model.moves import NewStep, Signalled
 from ..model.signals import (
     INBOX_BYTES_MAX,
     INBOX_MAX,
+    PASSED_ON,
     SET_ASIDE,
     SIGNALS_MAX,
     Inbox,
@@ -46,6 +47,11 @@ def send_signal(command: SendSignal, rows: Rows, now: Instant) -> Change | Refus
         return Refused(Refusal("unknown", f"task {command.task_no}"))
     inbox = rows.look_at_inbox(command.task_no, command.signal_id, command.name)
     known = inbox.known
+    if task.next_no is not None and (known is None or known.step == PASSED_ON):
+        return Refused(Refusal("continued", "this run of the task has ended: send it to the task", str(task.state)))
+    if known is None and task.first_no is not None:  # it may stand in an earlier run
+        known = rows.find_signal_of_runs(task.first_no, command.signal_id)
+        inbox = replace(inbox, known=known)
     if known is not None and is_same(command, known) and not is_of_past_life(task, known):
         return known
     wait = None if command.wait is None else rows.step(step_number(command.task_no, command.wait))
@@ -64,21 +70,24 @@ def send_signal(command: SendSignal, rows: Rows, now: Instant) -> Change | Refus
     )
     writer = Writer(task, rows, now, None)
     writer.signals.append(signal)
-    writer.events.append(
-        SignalSent(
-            number=signal.number,
-            name=signal.name,
-            signal_id=signal.signal_id,
-            value=payload_hash(signal.value),
-            by=signal.sent_by,
-            is_request=signal.wants_reply,
-        )
-    )
+    writer.events.append(build_sent(signal))
     # The one who holds the task may be about to open a wait. Nobody does so for a free task before it is claimed, with its inbox.
     if task.locked_by is not None or any(may_take(step, signal) for step in rows.open_steps(task.task_no)):
         writer.wake_task()
     writer.set(inbox=task.inbox + 1, revision=task.revision + 1)
     return writer.change()
+
+
+def build_sent(signal: SignalRow) -> SignalSent:
+    """Build the event of a signal that is kept."""
+    return SignalSent(
+        number=signal.number,
+        name=signal.name,
+        signal_id=signal.signal_id,
+        value=payload_hash(signal.value),
+        by=signal.sent_by,
+        is_request=signal.wants_reply,
+    )
 
 
 def is_same(command: SendSignal, known: SignalRow) -> bool:
@@ -88,7 +97,7 @@ def is_same(command: SendSignal, known: SignalRow) -> bool:
 
 def is_of_past_life(task: TaskRow, signal: SignalRow) -> bool:
     """Returns True if a wait took a signal in a life of the task that was undone as a whole: the code of today has not got it."""
-    return signal.step is not None and signal.step != SET_ASIDE and signal.step <= task.past_count
+    return signal.task_no == task.task_no and SET_ASIDE < (signal.step or SET_ASIDE) <= task.past_count
 
 
 def find_refusal(

@@ -33,7 +33,7 @@ def claim(task: TaskRow, process_no: int, now: Instant, code_version: str | None
     claim_event = TaskClaimed(claimed.fence, process_no, claimed.state, claimed.revision, code_version or "")
     events: list[Event] = [claim_event]
     statuses: list[StatusRow] = []
-    if begins:
+    if begins and task.run == 1:
         claimed = publish_status(claimed, "started", now, events, statuses)
     return Change(claimed, [], [], events, [], statuses)
 

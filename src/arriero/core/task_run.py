@@ -292,7 +292,7 @@ class TaskRun:
         if self.broken is not None:
             return Raised(self.broken)
         end = None if self.execution is None else self.execution.end
-        if end is None or isinstance(end, Raised) or self.output is not None:
+        if end is None or isinstance(end, Raised) or end.continues is not None or self.output is not None:
             return end
         assert self.code is not None
         try:

@@ -33,6 +33,7 @@ from ..model.moves import (
     BeginUndo,
     ChildEnded,
     Compensate,
+    Continue,
     Delivered,
     Fired,
     GaveUp,
@@ -245,6 +246,7 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             return refused
         if isinstance(item, Reported) and item.published is not None:
             published.append(item.published)
+    next_run: Change | None = None
     is_seen, opened = task.unseen_since in (None, command.unseen_since), len(command.opened)
     may_be_too_many = task.opened_count + opened > STEPS_PER_TASK_MAX or task.open_count + opened > CHILDREN_OPEN_MAX
     if may_be_too_many and (too_many := _find_too_many(command, task)) is not None:
@@ -258,17 +260,25 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
                 writer.open(new)
             else:
                 answer_request(writer, new)
-        if isinstance(command.ending, Process | PlanUndo | Compensate) and writer.task.open_count > 0:
+        if isinstance(command.ending, Process | Continue | PlanUndo | Compensate) and writer.task.open_count > 0:
             return Refused(Refusal("moved_on", f"task {task.task_id} has open steps"))
-        if not isinstance(command.ending, Keep):
+        if isinstance(command.ending, Continue):
+            from .runs import continue_task  # only who continues pays for loading it
+
+            next_run = continue_task(writer, command.ending)
+        elif not isinstance(command.ending, Keep):
             is_late = isinstance(command.ending, PutDown) and not is_seen  # news has come since: it is due
             writer.finish(PutDown(now) if is_late else command.ending)
     writer.set(revision=task.revision + 1, unseen_since=None if is_seen else writer.task.unseen_since)
     if not is_seen:  # a child has ended since its driver read the task
         writer.wake_task()
     convoy_state = command.ending.convoy_state if isinstance(command.ending, Process) else None
-    settle_convoy(writer, task, hand_over=command.hand_over, convoy_state=convoy_state, trace_link=command.trace_link)
+    if next_run is None:
+        settle_convoy(
+            writer, task, hand_over=command.hand_over, convoy_state=convoy_state, trace_link=command.trace_link
+        )
     change = writer.change()
+    change.next_run = next_run
     if command.published is not None:
         published.append(Published(0, command.published, 0, now))
     if published:

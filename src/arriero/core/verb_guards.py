@@ -109,6 +109,8 @@ def _explain_resubmit_refusal(task: TaskRow, life: Life) -> str:
             f"task {task.task_id!r} is a fork that was undone: from the beginning it would do again what it has as copies; fork the"
             " other task again"
         )
+    if task.next_no is not None and not (task.undoing and task.state is TaskState.HELD):
+        return f"task {task.task_id!r} is a run that has ended: the task continues in a later one, and nothing of it runs again"
     if not task.undoing or task.state is not TaskState.HELD or may_undo_go_on(task, life):
         return ""
     names = ", ".join(step.label for step in list_stuck_steps(life))

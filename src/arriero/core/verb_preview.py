@@ -64,6 +64,18 @@ class _LoadedRows:
     def signal(self, task_no: int, number: int) -> SignalRow | None:
         return None
 
+    def inbox(self, task_no: int) -> tuple[SignalRow, ...]:
+        raise AssertionError("no verb reads it")
+
+    def find_signal_of_runs(self, first_no: int, signal_id: str) -> SignalRow | None:
+        raise AssertionError("no verb reads it")
+
+    def has_task(self, task_id: str) -> bool:
+        raise AssertionError("no verb asks for it")
+
+    def next_task_no(self) -> int:
+        raise AssertionError("no verb adds a task")
+
     def child(self, step_no: int) -> TaskRow | None:
         return None
 

@@ -32,7 +32,7 @@ from ..model.policies import (
 from ..model.processes import VERSION_MAX
 from ..model.tags import check_tags, encode_tags
 from ..payloads.codec import check_id
-from .declared import CallValue, Declared, WorkflowRun, caller_scope, choose_name, current_run
+from .declared import CallValue, Declared, WorkflowRun, caller_scope, choose_name, current_run, find_run
 from .option_checks import explain_options
 from .signals import AnySignal, MentionedSignals, Request, Signal, find_mentioned_signals
 from .signature import Signature
@@ -130,6 +130,11 @@ class WorkflowCall(CallValue[R_co]):
         """Its options as a child task."""
         return self._child or ChildOptions(self.workflow.policy_text)
 
+    @property
+    def has_options(self) -> bool:
+        """True if ``options`` gave it a key, or any option of a child task."""
+        return self.key is not None or self._child is not None
+
     async def _run_call(self) -> R_co:
         name = self.workflow.name
         if (run := current_run()) is None:
@@ -156,6 +161,35 @@ class WorkflowCall(CallValue[R_co]):
 
     def __repr__(self) -> str:
         return f"<call of workflow {self.workflow.name}>"
+
+
+class ContinueAs(BaseException):
+    """Raised by workflow code, it ends this run of the task and begins the next one under the same task id, in one commit.
+
+    ``raise arriero.ContinueAs(watch(total))`` at the end of a workflow ``watch`` keeps the record of a task short that never
+    ends: each run has its own steps. Signals that no wait has taken go along, and so do convoy, priority and tags. An undo
+    undoes the steps of its run alone. ``except Exception`` does not catch it.
+
+    Args:
+        call: of the same workflow, with the arguments of the next run and without options.
+    Raises: InvalidInput - it is another value, or has options; ArrieroError - no workflow code runs.
+    """
+
+    def __init__(self, call: "WorkflowCall[Any]") -> None:
+        run = find_run("arriero.ContinueAs", "submit a task")
+        if not isinstance(call, WorkflowCall):
+            raise InvalidInput(
+                f"ContinueAs takes a call of the workflow with the arguments of its next run, not {call!r}"
+            )
+        if call.has_options:
+            raise InvalidInput(
+                f"ContinueAs takes a call of {call.workflow.name} without options: the next run keeps those of its task"
+            )
+        super().__init__(
+            "raise ContinueAs where only the workflow's own function is left by it, not inside of a TaskGroup"
+        )
+        self.call = call
+        run.note_continued(call)
 
 
 def build_child_options(

@@ -57,6 +57,18 @@ class ConvoyOpened(NumberedEvent, frozen=True, tag="convoy.opened"):
         return f"it is its turn in the convoy, from {format_instant(self.not_before)} on"
 
 
+class ConvoyContinued(NumberedEvent, frozen=True, tag="convoy.continued"):
+    """The task keeps the turn and the place of its run before. ``earlier``: number of that."""
+
+    earlier: int
+    place: int
+    rank: int
+    sequence: int | None = None
+
+    def describe(self, names: HistoryNames) -> str:
+        return "it is still its turn in the convoy"
+
+
 class ConvoyClosed(NumberedEvent, frozen=True, tag="convoy.closed"):
     """The task's turn is over. ``turn``: ``ended`` or ``set_aside``, the second with its reason."""
 
@@ -206,6 +218,7 @@ class ConvoyAction(NumberedEvent, frozen=True, kw_only=True, tag="convoy.action"
 EventOfTurn = (
     ConvoyPlaced
     | ConvoyOpened
+    | ConvoyContinued
     | ConvoyClosed
     | ConvoyStopped
     | ConvoyMended

@@ -6,7 +6,7 @@ from ..model import Instant, Verb
 from ..model.failures import read_task_failure
 from ..model.tags import format_change, format_tags
 from ..model.verb_rules import VERBS
-from ..text.format import UNCHANGED, find_frame_to_fix, format_frame, format_instant, is_expected
+from ..text.format import UNCHANGED, find_frame_to_fix, format_count, format_frame, format_instant, is_expected
 from .base import Hash, HistoryEvent, HistoryNames, join_parts
 from .step import StepOpened
 
@@ -53,6 +53,10 @@ class TaskSubmitted(HistoryEvent, frozen=True, tag="task.submitted"):
     tags: dict[str, str] = field(default_factory=dict)
     parent: int | None = None  # number of the task that started it
     parent_step: int | None = None  # ordinal of the step of that task
+    continues: int | None = None  # number of the run before, which ended by ContinueAs
+    run: int = 1
+    statuses: int = 0  # that earlier runs have written
+    paused: bool = False  # as the run before was
 
     def describe(self, names: HistoryNames) -> str:
         limit, queue = self.complete_by, self.reply_to
@@ -64,6 +68,8 @@ class TaskSubmitted(HistoryEvent, frozen=True, tag="task.submitted"):
         of_app = f" of App {self.app!r}" if self.app else ""
         tagged = f", tagged {format_tags(self.tags)}" if self.tags else ""
         child = "" if self.parent is None else f", as step {self.parent_step} of task number {self.parent}"
+        if self.continues is not None:
+            return f"run {self.run} begins, after task number {self.continues}{more}{tagged}{child}"
         return f"submitted to workflow {self.workflow}{of_app} with priority {self.priority}{more}{tagged}{child}"
 
 
@@ -110,6 +116,22 @@ class StepCopied(StepOpened, frozen=True, kw_only=True, tag="step.copied"):
         super().describe(names)  # which names it
         how = "has failed in" if self.failed else "is copied from"
         return f"{names.name_step(self.step)} {how} task number {self.from_task}, where it is step {self.from_step}"
+
+
+class TaskContinued(HistoryEvent, frozen=True, tag="task.continued"):
+    """The run has ended, and the task continues in another one.
+
+    Args:
+        following: number of the next run.
+        signals: numbers of those that went along.
+    """
+
+    following: int
+    signals: tuple[int, ...] = ()
+
+    def describe(self, names: HistoryNames) -> str:
+        along = f", with {format_count(len(self.signals), 'signal')} that no wait had taken" if self.signals else ""
+        return f"its code ended this run: it continues as task number {self.following}{along}"
 
 
 class ChildNoticed(HistoryEvent, frozen=True, tag="child.noticed"):
@@ -340,6 +362,7 @@ EventOfTask = (
     TaskSubmitted
     | TaskForked
     | StepCopied
+    | TaskContinued
     | ChildNoticed
     | TaskClaimed
     | TaskReleased

@@ -98,6 +98,10 @@ class EndedTask(TaskSituation):
         return "" if self.task.ended_at is None else f" since {self._at(self.task.ended_at)}"
 
     def _describe_processed(self) -> list[Reason]:
+        if self.task.next_no is not None:
+            task_id = self.task.task_id.removesuffix(f"~{self.task.run}")
+            says = f"run {self.task.run} ended{self._format_end()} by ContinueAs; the task continues: arriero task explain {task_id}"
+            return [Reason("ended", says, since=self.task.ended_at)]
         may_undo = find_pivot(self.life) is None
         moved = ", except compensate, which undoes it" if may_undo else ""
         if batch := self._describe_batch():

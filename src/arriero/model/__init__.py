@@ -114,14 +114,6 @@ class ConvoyVerb(StrEnum):
     MOVE_TO_HEAD = "move_to_head"
 
 
-class ConvoyOverrides(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A convoy's own policy; None: the workflows' holds."""
-
-    head: str | None = None
-    gap: str | None = None
-    gap_within: float | None = None
-
-
 Ordering = Literal["place", "sequence"]
 TASK_OPEN = frozenset({TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING})
 TASK_FORWARD = frozenset({TaskState.PENDING, TaskState.PROCESSING})
@@ -185,6 +177,9 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     forked_from: int | None = None  # of a fork: number of the step from which on it does another task again; it stays
     batch_no: int | None = None  # number of the task that handles its message in a batch, which may be itself; it stays
     code_version: str | None = None  # of the code that began it; None: version 1, or nothing has begun it
+    run: int = 1  # of its code has ended by ContinueAs: the number of the run that this row is
+    first_no: int | None = None  # number of its first run; None: there is one run
+    next_no: int | None = None  # number of the run that has the task's id since this one ended
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

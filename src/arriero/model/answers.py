@@ -136,12 +136,14 @@ class SignalPlaced(msgspec.Struct, frozen=True, gc=False):
 class SignalKept(msgspec.Struct, frozen=True, gc=False):
     """The signal stands there under its ``signal_id``; ``created`` is False when it stood there before.
 
-    ``task`` as it now is: the process that drives it, or any other one if it is free, has news of it.
+    ``task`` as it now is: the process that drives it, or any other one if it is free, has news of it. ``kept_in``: number
+    of the run that has the signal.
     """
 
     number: int
     created: bool
     task: TaskRow
+    kept_in: int
 
 
 Answer = (

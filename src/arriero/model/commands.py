@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from . import ConvoyOverrides, ConvoyVerb, Instant, StepRow, TaskState, Verb
+from . import ConvoyVerb, Instant, StepRow, TaskState, Verb
 from .agents import AgentVerb
 from .failures import TaskFailure
 from .moves import BeginUndo, Delivered, Ending, Hold, Keep, NewStep, Outcome, Reported
+from .policies import ConvoyOverrides
 from .processes import Versions
 
 

@@ -165,6 +165,18 @@ class Process(msgspec.Struct, frozen=True, gc=False):
     convoy_state: str | None = None
 
 
+class Continue(msgspec.Struct, frozen=True, gc=False):
+    """The run has ended, and the task continues in the next one, with these arguments (JSON text) and this policy.
+
+    ``complete_within``: of the next run; ``convoy_state``: as of ``Process``.
+    """
+
+    arguments: str
+    policy: str
+    complete_within: float | None = None
+    convoy_state: str | None = None
+
+
 class BeginUndo(msgspec.Struct, frozen=True, gc=False):
     """Begin to undo the task: requests not taken are withdrawn, taken attempts are waited for."""
 
@@ -205,4 +217,4 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
 
 
 ENDS = Process | Compensate | Hold  # what passes the turn in a convoy on
-Ending = Keep | PutDown | Process | BeginUndo | PlanUndo | NextUndo | Compensate | Hold
+Ending = Keep | PutDown | Process | Continue | BeginUndo | PlanUndo | NextUndo | Compensate | Hold

@@ -356,6 +356,14 @@ _LEFT_OUT = (
 )
 
 
+class ConvoyOverrides(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A convoy's own policy; None: the workflows' holds."""
+
+    head: str | None = None
+    gap: str | None = None
+    gap_within: float | None = None
+
+
 class TaskPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """The workflow's policy, as it stands in the task's row.
 

@@ -22,9 +22,11 @@ PATCH = "patch"  # the row that says that a task runs with a patch of its code
 TIMER_NAME = "sleep"  # of a timer that waits for its time alone
 
 SET_ASIDE = 0  # as ``SignalRow.step``: its value does not fit what the code waits for
+PASSED_ON = -1  # as ``SignalRow.step``: it went along to the next run of its task
 
 RefusedBecause = Literal[
     "ended",
+    "continued",
     "undone",
     "another_app",
     "another_value",

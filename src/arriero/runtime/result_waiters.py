@@ -179,12 +179,25 @@ class ResultWaiters(TaskWaiters[Ended]):
         return bool(self._waiters) if task_no is None else task_no in self._waiters
 
     async def wait_until_ended(self, task_no: int, limit: float | None) -> Ended:
-        """Wait until a task has ended. Raises TimeoutError."""
+        """Wait until a task has ended, in its last run. Raises TimeoutError."""
+        clock = self._ports().clock
+        give_up_at = None if limit is None else clock.monotonic() + limit
+        while True:
+            left = None if give_up_at is None else max(give_up_at - clock.monotonic(), 0.0)
+            ended = await self._wait_until_run_ended(task_no, limit, left)
+            if ended.task.next_no is None:
+                return ended
+            task_no = ended.task.next_no
+
+    async def _wait_until_run_ended(self, task_no: int, limit: float | None, left: float | None) -> Ended:
+        """Wait until a run has ended. ``limit``: as asked for; ``left``: of it. Raises TimeoutError."""
         waiter = self._enter(task_no)
         timer = None
         if limit is not None:
             late = TimeoutError(f"the task has not ended within {limit:g} s; it continues")
-            timer = self._ports().clock.call_later(limit, lambda: None if waiter.done() else waiter.set_exception(late))
+            timer = self._ports().clock.call_later(
+                left or 0.0, lambda: None if waiter.done() else waiter.set_exception(late)
+            )
         try:
             return await waiter
         finally:

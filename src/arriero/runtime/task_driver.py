@@ -18,7 +18,7 @@ from ..model import Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, se
 from ..model.answers import Answer, Applied, Dispatch, Refusal
 from ..model.commands import Advance
 from ..model.failures import TaskFailure
-from ..model.moves import ENDS, BeginUndo, Came, ChildEnded, Ending, Hold, NextUndo, PlanUndo, Reported
+from ..model.moves import ENDS, BeginUndo, Came, ChildEnded, Continue, Ending, Hold, NextUndo, PlanUndo, Reported
 from .child_tasks import list_child_work
 from .driver_parts import DriverHost, Parts, code_running, log_error, run_code
 from .report_verdicts import APPLIED
@@ -283,8 +283,9 @@ class TaskDriver:
             parts.agents.dispatch(dispatch, reserved=True)
         if answer.task.locked_by != parts.context.process_no:
             self._holder.let_go(command.task_no)
-            if command.convoy_no is not None and answer.next is None and answer.task.ended_at is not None:
-                self._holder.claim_soon()  # the next of its convoy is free for the one who comes first
+            has_next = command.convoy_no is not None and answer.next is None and answer.task.ended_at is not None
+            if has_next or isinstance(command.ending, Continue):
+                self._holder.claim_soon()  # the next of its convoy, or its next run, is free for the one who comes first
             return
         if isinstance(command.ending, BeginUndo | PlanUndo):
             run.close()

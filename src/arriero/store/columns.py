@@ -66,6 +66,7 @@ TAIL_CHANGES = tuple(column for column in TAIL if column not in ("convoy_no", "k
 TASK_REWRITES = (
     *TASK_CHANGES, "rank", "place", "sequence", "ledger_no", "submitted_at", "incarnation", "seed", "complete_by", "past_count",
     "branched_at", "app", "snoozed_until", "tags", "submitted_tags", "batch_no",
+    "task_id", "reply_to", "convoy_no", "parent_step", "from_ledger", "first_no", "next_no",
 )  # fmt: skip
 STEP_CHANGES = (
     "state", "attempt", "failure_count", "lost_count", "taken", "in_doubt", "fence", "locked_by", "not_before",

@@ -146,10 +146,10 @@ class Batch:
     def _keep_signal(self, result: Change | SignalRow, command: SendSignal) -> SignalKept:
         if isinstance(result, Change):
             self.write(result, command.actor)
-            return SignalKept(result.signals[0].number, True, result.task)
+            return SignalKept(result.signals[0].number, True, result.task, result.task.task_no)
         task = self._table.task(command.task_no)
         assert task is not None
-        return SignalKept(result.number, False, task)
+        return SignalKept(result.number, False, task, result.task_no)
 
     def _write_of_attempt(self, change: Change, actor: str) -> AttemptApplied:
         if change.events:
@@ -246,6 +246,13 @@ class Batch:
             self.write_breaker(breaker, actor)
         if change.convoy is not None:
             self._write_convoy(change.convoy, actor)
+        if change.next_run is not None:
+            self._write_next_run(change.task, change.next_run, actor)
+
+    def _write_next_run(self, earlier: TaskRow, change: Change, actor: str) -> None:
+        arguments, change.arguments = change.arguments, None  # those of a new row, and not of an edit
+        assert arguments is not None
+        self.write(change, actor, lambda task: self._table.add_run(earlier, task, arguments))
 
     def _settle_question(self, task: TaskRow, step: StepRow) -> None:
         """Open the alert of a question, unless it is open; close it once nobody waits for the answer any longer."""

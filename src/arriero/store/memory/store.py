@@ -251,7 +251,7 @@ class MemoryReading(MemoryUpkeep):
         return [read_alert(alert, self.tasks) for alert in sorted(found, key=lambda a: a.no)[:limit]]
 
     async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
-        for row in list(self.log):
+        for row in self.iterate_history():
             if task_no in (None, row.task_no):
                 yield row
 

@@ -1,7 +1,7 @@
 """Rows of the memory store in dicts, and its transactions, which write everything or nothing."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -91,6 +91,13 @@ class MemoryTables:
 
     def read_clock(self) -> Instant:
         return self.now()
+
+    def iterate_history(self) -> Iterator[HistoryRow]:
+        """The whole history as it stands. Its rows name their tasks as they are named by now."""
+        for row in list(self.log):
+            task = self.tasks.get(row.task_no)
+            is_renamed = task is not None and task.next_no is not None
+            yield msgspec.structs.replace(row, task_id=task.task_id) if task is not None and is_renamed else row
 
     def store_head(self) -> tuple[int, str]:
         return self._store_link, self._store_head
@@ -204,7 +211,31 @@ class MemoryChildren(MemorySignals):
         return is_idle and (step.state is StepState.RUNNING or parent.state is TaskState.COMPENSATING)
 
 
-class MemoryTasks(MemoryChildren, BreakerTable):
+class MemoryRuns(MemoryChildren):
+    """Runs of tasks that continue, and what each was submitted with."""
+
+    def load_submitted(self, task_no: int) -> str | None:
+        return self.asked.get(task_no, self.bodies[task_no])
+
+    def find_signal_of_runs(self, first_no: int, signal_id: str) -> SignalRow | None:
+        runs = {task.task_no for task in self.tasks.values() if task.first_no == first_no}
+        signals = (signal for number in runs for signal in self.signal_rows[number].values())
+        found = (one for one in signals if one.signal_id == signal_id and one.step is not None and one.step >= 0)
+        return next(map(refuse_unreadable, found), None)
+
+    def has_task(self, task_id: str) -> bool:
+        return task_id in self.numbers
+
+    def add_run(self, earlier: TaskRow, task: TaskRow, arguments: str) -> None:
+        submitted = self.load_submitted(earlier.task_no)
+        for row in (earlier, task):
+            self._put(self.numbers, row.task_id, row.task_no)
+        self._put(self.bodies, task.task_no, arguments)
+        self._put(self.asked, task.task_no, submitted)
+        self._put(self.tasks, task.task_no, task)
+
+
+class MemoryTasks(MemoryRuns, BreakerTable):
     """Tasks, steps, statuses, alerts and the history."""
 
     def set_apart(self, error: UnreadableRow) -> None:
@@ -283,9 +314,6 @@ class MemoryTasks(MemoryChildren, BreakerTable):
 
     def arguments(self, task_no: int) -> str:
         return self.bodies[task_no]
-
-    def load_submitted(self, task_no: int) -> str | None:
-        return self.asked.get(task_no, self.bodies[task_no])
 
     def add_edit(self, edit: EditRow) -> None:
         self._put(self.edit_rows[edit.task_no], edit.link, edit)

@@ -34,7 +34,7 @@ from ...model.commands import (
     SendSignal,
     Take,
 )
-from ...model.moves import ChildEnded, Hold, Keep, NextUndo, PlanUndo, Process, PutDown, Reported
+from ...model.moves import ChildEnded, Continue, Hold, Keep, NextUndo, PlanUndo, Process, PutDown, Reported
 from ...model.processes import ask_versions
 from ...model.workflow_pauses import WorkflowPauseRow, index_pauses
 from .. import columns
@@ -266,6 +266,8 @@ def _name_advance(command: Advance, named: BatchRows) -> None:
     elif not isinstance(command.ending, Keep | PutDown | Process):  # at its end hardly any task has a step open
         named.open_of.add(command.task_no)
     named.convoys.update(list_ending_turns((command,)))
+    if isinstance(command.ending, Continue) and command.convoy_no is not None:
+        named.convoys.add(command.convoy_no)
     if command.hand_over is not None:
         named.hands_over = True
         named.processes.add(command.process_no)  # one that is retired is given no next task

@@ -696,8 +696,12 @@ BEGIN
             split_part(asked.name, ':', 2), coalesce(to_char(octet_length(asked.value), 'FM999,999,999'), 'no')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'keep it elsewhere and send its address';
     END IF;
-    SELECT t.* INTO task FROM {schema}.task AS t WHERE t.task_id = asked.task_id FOR NO KEY UPDATE;
-    IF NOT FOUND OR {schema}.is_kept(task.ledger_no) THEN
+    LOOP
+        SELECT t.* INTO task FROM {schema}.task AS t WHERE t.task_id = asked.task_id FOR NO KEY UPDATE;
+        -- While its lock was waited for, its run may have ended by ContinueAs: the next one has the id.
+        EXIT WHEN FOUND OR NOT EXISTS (SELECT FROM {schema}.task AS t WHERE t.task_id = asked.task_id);
+    END LOOP;
+    IF task.task_no IS NULL OR {schema}.is_kept(task.ledger_no) THEN
         verdict := 'unknown';
     ELSIF task.state NOT IN ('pending', 'processing', 'held', 'processed', 'compensating', 'compensated') THEN
         RAISE EXCEPTION 'task % is in a state that cannot be read: %', quote_literal(asked.task_id), task.state
@@ -705,12 +709,17 @@ BEGIN
     ELSE
         task_state := task.state;
         at := {schema}.now_at(asked.given); -- once it is locked: its last commit is not later
-        SELECT s.* INTO known FROM {schema}.signal AS s WHERE s.task_no = task.task_no AND s.signal_id = asked.signal_id;
+        SELECT s.* INTO known FROM {schema}.signal AS s
+         WHERE s.task_no = task.task_no AND s.signal_id = asked.signal_id AND s.step IS DISTINCT FROM -1;
+        IF known.number IS NULL AND task.first_no IS NOT NULL THEN
+            SELECT s.* INTO known FROM {schema}.task AS run JOIN {schema}.signal AS s ON s.task_no = run.task_no
+             WHERE run.first_no = task.first_no AND s.signal_id = asked.signal_id AND s.step IS NOT NULL AND s.step >= 0;
+        END IF;
         SELECT coalesce(max(s.number), 0) AS last_number, count(*) FILTER (WHERE s.step IS NULL) AS waiting,
                coalesce(sum(octet_length(s.value)) FILTER (WHERE s.step IS NULL), 0) AS size
           INTO box FROM {schema}.signal AS s WHERE s.task_no = task.task_no;
         IF known.number IS NOT NULL AND known.name = asked.name AND known.value = asked.value
-           AND known.step BETWEEN 1 AND task.past_count THEN
+           AND known.task_no = task.task_no AND known.step BETWEEN 1 AND task.past_count THEN
             verdict := 'past_life';
             detail := 'it was taken before the task was undone and began again; to send it again, give it another signal_id';
         ELSIF known.number IS NOT NULL AND known.name = asked.name AND known.value = asked.value THEN
@@ -719,6 +728,9 @@ BEGIN
         ELSIF known.number IS NOT NULL THEN
             verdict := 'another_value';
             detail := 'another signal has the id ' || quote_literal(asked.signal_id) || '; give each its own signal_id';
+        ELSIF task.next_no IS NOT NULL THEN
+            verdict := 'continued';
+            detail := 'this run of the task has ended: send it to the task';
         ELSIF {schema}.is_another_app(coalesce(asked.app, ''), task.app) THEN
             verdict := 'another_app';
             detail := 'the task is of App ' || quote_literal(task.app) || ', this is App ' || quote_literal(asked.app);

@@ -61,7 +61,10 @@ CREATE TABLE {schema}.task (
     depth integer NOT NULL DEFAULT 0, -- how many tasks stand above it
     forked_from bigint,             -- of a fork: the step from which on it does another task again; it stays
     batch_no bigint,                -- the task that handles its message in a batch, which may be itself
-    code_version text               -- of the code that began it, as VERSION or VERSION@DEPLOYMENT; null: version 1, or it has not begun
+    code_version text,              -- of the code that began it, as VERSION or VERSION@DEPLOYMENT; null: version 1, or it has not begun
+    run integer NOT NULL DEFAULT 1, -- its code continued in another run after each before it
+    first_no bigint,                -- number of its first run; null: there is one run
+    next_no bigint                  -- number of the run that has the task's id since this one ended
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;
@@ -87,6 +90,7 @@ CREATE INDEX task_error ON {schema}.task (task_no) WHERE state = 'error';
 CREATE INDEX task_open_run ON {schema}.task (task_id COLLATE "C")
  WHERE state IN ('pending', 'processing', 'compensating') AND strpos(task_id, '@') > 0 AND right(task_id, 1) = 'Z';
 CREATE INDEX task_paused ON {schema}.task (task_no) WHERE paused_at IS NOT NULL;
+CREATE INDEX task_runs ON {schema}.task (first_no) WHERE first_no IS NOT NULL;
 CREATE UNIQUE INDEX task_parent_step ON {schema}.task (parent_step) WHERE parent_step IS NOT NULL;
 -- Children that have ended, by when: for a parent that was not woken, because the process died that was about to do so.
 CREATE INDEX task_child_ended ON {schema}.task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;

@@ -42,6 +42,7 @@ from .session import Transaction
 replace = msgspec.structs.replace
 
 STARTS_LOCK_SECONDS = 0.5  # a batch takes milliseconds; while its end is waited for, no other process commits one
+INSERT_TASKS = insert_rows("task", columns.TASK)
 UPDATE_TASKS = update_rows("task", "task_no", columns.TASK_CHANGES)
 REWRITE_TASKS = update_rows("task", "task_no", columns.TASK_REWRITES)
 UPDATE_STEPS = update_rows("step", "step_no", columns.STEP_CHANGES)
@@ -366,6 +367,23 @@ class PostgresTaskRows(PostgresWrittenRows):
     def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
         self._changed_tasks[task.task_no] = rewrites or self._changed_tasks.get(task.task_no, False)
         self._tasks[task.task_no] = task
+
+    def has_task(self, task_id: str) -> bool:
+        (is_there,) = self.ask("select_id", {"task_id": task_id}).fetchone() or (False,)
+        return bool(is_there)
+
+    def next_task_no(self) -> int:
+        row = self.ask("take_numbers", {"count": 1, "given": None}).fetchone()
+        assert row is not None
+        number: int = row[0]
+        return number
+
+    def add_run(self, earlier: TaskRow, task: TaskRow, arguments: str) -> None:
+        self.flush()  # the run before has given up its id, and all else that is no other row's
+        self.transaction.write(INSERT_TASKS, [task])
+        asked = {"task_no": task.task_no, "earlier": earlier.task_no, "arguments": arguments}
+        self.ask("insert_body_of_run", asked)
+        self._tasks[task.task_no], self._bodies[task.task_no] = task, arguments
 
     def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
         self._steps[step.step_no] = step

@@ -32,6 +32,11 @@ class SignalTable(SqlRows):
         row = self.ask_of_agents("select_signal", {"task_no": task_no, "number": number}).fetchone()
         return None if row is None else signal_of(row)
 
+    def find_signal_of_runs(self, first_no: int, signal_id: str) -> SignalRow | None:
+        asked = {"first_no": first_no, "signal_id": signal_id}
+        row = self.ask_of_agents("select_signal_of_runs", asked).fetchone()
+        return None if row is None else signal_of(row)
+
     def put_signal(self, signal: SignalRow) -> None:
         self.ask_of_agents("put_signal", msgspec.structs.asdict(signal))
 

@@ -32,6 +32,13 @@ class Table(Rows, PublishedRows, Protocol):
         """Keep a task's row, new or changed; ``rewrites``: also what only an operator's verb changes."""
         ...
 
+    def add_run(self, earlier: TaskRow, task: TaskRow, arguments: str) -> None:
+        """Keep the row of a task's next run, which has the id from now on that the run before, put already, has given up.
+
+        What the task was submitted with still answers for its id.
+        """
+        ...
+
     def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
         """Keep a changed step's row; ``rewrites``: also what only a resubmission changes."""
         ...
@@ -102,10 +109,6 @@ class Table(Rows, PublishedRows, Protocol):
 
     def put_signal(self, signal: SignalRow) -> None:
         """Keep a signal, new or changed."""
-        ...
-
-    def inbox(self, task_no: int) -> tuple[SignalRow, ...]:
-        """Signals of a task that no wait has taken, in the order of their commits."""
         ...
 
     def store_head(self) -> tuple[int, str]:

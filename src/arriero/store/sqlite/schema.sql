@@ -58,7 +58,10 @@ CREATE TABLE arriero_task (
     depth INTEGER NOT NULL DEFAULT 0, -- how many tasks stand above it
     forked_from INTEGER,            -- of a fork: the step from which on it does another task again; it stays
     batch_no INTEGER,               -- the task that handles its message in a batch, which may be itself
-    code_version TEXT               -- of the code that began it, as VERSION or VERSION@DEPLOYMENT; null: version 1, or it has not begun
+    code_version TEXT,              -- of the code that began it, as VERSION or VERSION@DEPLOYMENT; null: version 1, or it has not begun
+    run INTEGER NOT NULL DEFAULT 1, -- its code continued in another run after each before it
+    first_no INTEGER,               -- number of its first run; null: there is one run
+    next_no INTEGER                 -- number of the run that has the task's id since this one ended
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.
@@ -82,6 +85,7 @@ CREATE UNIQUE INDEX arriero_task_parent_step ON arriero_task (parent_step) WHERE
 CREATE INDEX arriero_task_child_ended ON arriero_task (ended_at) WHERE parent_step IS NOT NULL AND ended_at IS NOT NULL;
 CREATE INDEX arriero_task_forked ON arriero_task (forked_from) WHERE forked_from IS NOT NULL;
 CREATE INDEX arriero_task_batch ON arriero_task (batch_no) WHERE batch_no IS NOT NULL;
+CREATE INDEX arriero_task_runs ON arriero_task (first_no) WHERE first_no IS NOT NULL;
 CREATE INDEX arriero_task_waiting ON arriero_task (convoy_no, rank, place) WHERE turn = 'waiting';
 CREATE INDEX arriero_task_set_aside ON arriero_task (convoy_no, place) WHERE turn = 'set_aside';
 CREATE UNIQUE INDEX arriero_task_sequence ON arriero_task (convoy_no, sequence) WHERE sequence IS NOT NULL;

@@ -376,6 +376,18 @@ class SqliteTaskRows(SqliteWrittenRows):
             if line is not None and not line.add(task, arguments):
                 self._known.forget_waiting(task)
 
+    def add_run(self, earlier: TaskRow, task: TaskRow, arguments: str) -> None:
+        self.flush()  # the run before has given up its id, and all else that is no other row's
+        self._by_id[earlier.task_id], self._by_id[task.task_id] = earlier, task
+        self._known.keep_task(task)
+        self._added_tasks[task.task_no] = task
+        self._is_written = False
+        asked = {"task_no": task.task_no, "earlier": earlier.task_no, "arguments": arguments}
+        self._run("insert_body_of_run", asked)
+
+    def has_task(self, task_id: str) -> bool:
+        return self.task_by_id(task_id) is not None
+
     def count_open_tasks(self, submitter: str, limit: int) -> int:
         if (submitter, limit) not in self._open_tasks:
             asked = {"submitter": submitter, "limit": limit}

@@ -152,3 +152,9 @@ $rights$;
 ALTER TABLE {schema}.alert ADD COLUMN step_no bigint;
 CREATE UNIQUE INDEX alert_of_step ON {schema}.alert (step_no) WHERE cause = 'question' AND closed_at IS NULL;
 CREATE INDEX alert_question ON {schema}.alert (no) WHERE cause = 'question' AND closed_at IS NULL;
+
+-- Runs of a task whose code continues in another run.
+ALTER TABLE {schema}.task ADD COLUMN run integer NOT NULL DEFAULT 1;
+ALTER TABLE {schema}.task ADD COLUMN first_no bigint;
+ALTER TABLE {schema}.task ADD COLUMN next_no bigint;
+CREATE INDEX task_runs ON {schema}.task (first_no) WHERE first_no IS NOT NULL;

@@ -101,3 +101,11 @@ SELECT name, %(new)s::text, policy, complete_within FROM {schema}.app_workflow W
 
 -- delete_app_workflows: the workflows of an App that has another name now.
 DELETE FROM {schema}.app_workflow WHERE app = %(app)s
+
+-- insert_body_of_run: the arguments of a task's next run. What the task was submitted with still answers for its id.
+-- Params: task_no, earlier (number of the run before), arguments.
+INSERT INTO {schema}.body (task_no, arguments, asked)
+SELECT %(task_no)s, %(arguments)s, coalesce(asked, arguments) FROM {schema}.body WHERE task_no = %(earlier)s
+
+-- select_id: whether a task has this id.
+SELECT EXISTS (SELECT 1 FROM {schema}.task WHERE task_id = %(task_id)s)

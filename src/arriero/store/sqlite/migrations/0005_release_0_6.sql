@@ -111,3 +111,9 @@ CREATE TABLE arriero_workflow_pause (
 ALTER TABLE arriero_alert ADD COLUMN step_no INTEGER;
 CREATE UNIQUE INDEX arriero_alert_of_step ON arriero_alert (step_no) WHERE cause = 'question' AND closed_at IS NULL;
 CREATE INDEX arriero_alert_question ON arriero_alert (no) WHERE cause = 'question' AND closed_at IS NULL;
+
+-- Runs of a task whose code continues in another run.
+ALTER TABLE arriero_task ADD COLUMN run INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE arriero_task ADD COLUMN first_no INTEGER;
+ALTER TABLE arriero_task ADD COLUMN next_no INTEGER;
+CREATE INDEX arriero_task_runs ON arriero_task (first_no) WHERE first_no IS NOT NULL;

@@ -6,7 +6,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
   FROM arriero_task INDEXED BY arriero_task_parent_step
  WHERE parent_step IN (SELECT value FROM json_each(:step_nos)) AND parent_step IS NOT NULL
 
@@ -39,7 +39,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
   FROM arriero_task INDEXED BY arriero_task_forked
  WHERE forked_from BETWEEN :first AND :last AND forked_from IS NOT NULL
  ORDER BY task_no

@@ -9,6 +9,11 @@ SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_re
   FROM arriero_signal
  WHERE task_no = :task_no AND signal_id = :signal_id
 
+-- select_signal_of_runs: the signal of that id in any run of a task; one that went along to a later run is found there.
+SELECT kept.task_no, kept.number, kept.name, kept.signal_id, kept.value, kept.sent_by, kept.sent_at, kept.step, kept.wants_reply, kept.reply, kept.replied_at
+  FROM arriero_task AS run JOIN arriero_signal AS kept ON kept.task_no = run.task_no
+ WHERE run.first_no = :first_no AND kept.signal_id = :signal_id AND kept.step IS NOT NULL AND kept.step >= 0
+
 -- select_signal: one signal of a task.
 SELECT task_no, number, name, signal_id, value, sent_by, sent_at, step, wants_reply, reply, replied_at
   FROM arriero_signal

@@ -6,7 +6,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        paused_at, undoing, past_count, branched_at, reply_to, status_count,
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
        snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version
+       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
   FROM arriero_task
  WHERE task_id IN (SELECT value FROM json_each(:task_ids))
 
@@ -26,3 +26,8 @@ SELECT max(coalesce((SELECT max(task_no) FROM arriero_task), 0),
 -- select_next_convoy_no: the number of the next convoy. No number is used twice, even after a purge.
 SELECT max(coalesce((SELECT max(convoy_no) FROM arriero_convoy), 0),
            coalesce((SELECT CAST(value AS INTEGER) FROM arriero_meta WHERE name = 'last_convoy_no'), 0)) + 1
+
+-- insert_body_of_run: the arguments of a task's next run. What the task was submitted with still answers for its id.
+-- Params: task_no, earlier (number of the run before), arguments.
+INSERT INTO arriero_body (task_no, arguments, asked)
+SELECT :task_no, :arguments, coalesce(asked, arguments) FROM arriero_body WHERE task_no = :earlier
