@@ -28,7 +28,7 @@ PURGE_AFTER_SECONDS = 6.0
 READER_AWAY_SECONDS_MAX = 15.0
 SNOOZE_SECONDS = (0.5, 12.0)
 VERBS = tuple(
-    verb for verb in Verb if verb not in (Verb.SNOOZE, Verb.TAG, Verb.ADJUST)
+    verb for verb in Verb if verb not in (Verb.SNOOZE, Verb.TAG, Verb.ADJUST, Verb.PIN)
 )  # asked for at any time; those three are drawn apart
 LIMITS = (  # fewer attempts than have failed are refused
     {"attempts": 1, "rounds": 1},

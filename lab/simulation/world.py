@@ -35,6 +35,7 @@ from arriero.model.answers import Answer, Refusal, Submitted
 from arriero.model.commands import Submit
 from arriero.model.failures import read_task_failure
 from arriero.model.processes import ProcessAbout
+from arriero.runtime.code import Code, build_versions
 from arriero.runtime.node import Node, NodePlan, NodeSession
 from arriero.runtime.ports import Ports
 from arriero.runtime.process_context import Substitutes
@@ -72,6 +73,7 @@ from .signals import Signals, draw_signals
 from .store import UNEXPECTED, Network, SimulatedStore, submit_directly
 from .tagging import Tagging
 from .timetables import Timetables, draw_timetables
+from .versions import Versions, add_versions, draw_versions
 
 NODES = 3
 DOUBTFUL_SHARE = 0.2  # of worlds: they have tasks with a step that nothing undoes
@@ -120,7 +122,9 @@ def _add_roles(about: str, roles: frozenset[str]) -> str:
     return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(roles)))).decode()
 
 
-WaitingPart = Signals | Callbacks | Questions | Children | Releases | Forks | Runs  # its tasks wait for others
+WaitingPart = (
+    Signals | Callbacks | Questions | Children | Releases | Forks | Runs | Versions
+)  # its tasks wait for others
 
 
 def _build_app(*parts: Routes | Programs | Poison | WaitingPart | None) -> App:
@@ -218,7 +222,16 @@ class World:
 
     def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None, list[WaitingPart]]:
         """Draw the parts of the world of a seed; the last ones have tasks that wait for others."""
-        draws = (draw_signals, draw_callbacks, draw_questions, draw_children, draw_releases, draw_forks, draw_runs)
+        draws = (
+            draw_signals,
+            draw_callbacks,
+            draw_questions,
+            draw_children,
+            draw_releases,
+            draw_forks,
+            draw_runs,
+            draw_versions,
+        )
         waiting = (draw(self, seed, may_have=may_have) for draw in draws)
         return (
             draw_routes(seed) if may_have else None,
@@ -379,6 +392,12 @@ class World:
         about = self._limits.describe(app, tuple(self.app.session.codes) if "scheduler" in roles else ())
         if self.timetables is not None:
             about = _add_roles(about, roles)
+        versions = next((part for part in self.waiting if isinstance(part, Versions)), None)
+
+        def choose_codes() -> dict[str, Code]:  # at the instant at which the process starts
+            codes = dict(self.app.session.codes)
+            return codes if versions is None else versions.choose_codes(codes)
+
         node = Node(
             lambda: NodeSession(
                 NodePlan(
@@ -386,7 +405,8 @@ class World:
                     agents=[agent for agent in self.app.agents if not agent.pushes]
                     if programs is None
                     else programs.agents,
-                    codes=self.app.session.codes,
+                    codes=(codes := choose_codes()),
+                    versions=build_versions(codes, "", is_pinned=False) if "scheduler" in roles else {},
                     store=store,  # type: ignore[arg-type]  # its methods are set in a loop
                     ports=ports,
                     settings=self._build_settings_of(number),
@@ -395,7 +415,7 @@ class World:
                     substitutes=Substitutes(self._on_try)
                     if programs is None
                     else None,  # with it no request would be given out
-                    about=about,
+                    about=about if versions is None else add_versions(about, codes),
                     app=app,
                     upkeep=self.build_upkeep(store, ports),
                     groups=group_agents(self.app.agents),
