@@ -186,6 +186,7 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted |= {"leader_without_term", "renewal_of_any_holder", "trust_from_the_answer"}
     wanted |= {"expired_come_back_at_once", "interchange_without_shared_key", "undone_elsewhere"}
     wanted |= {"another_app_claims", "another_app_takes", "handed_over_to_another_app"}
+    wanted |= {"another_version_claims"}
     wanted |= {
         "nothing_ages",
         "canary_without_guard",
