@@ -43,6 +43,7 @@ from arriero.runtime.settings import Settings, check_roles
 from arriero.runtime.upkeep import Upkeep
 from arriero.system.loops import drop_silently
 
+from .batches import Batches, draw_batches
 from .bystanders import Bystanders, draw_bystanders
 from .callbacks import Callbacks, draw_callbacks
 from .called import CALLED
@@ -123,7 +124,7 @@ def _add_roles(about: str, roles: frozenset[str]) -> str:
 
 
 WaitingPart = (
-    Signals | Callbacks | Questions | Children | Releases | Forks | Runs | Versions
+    Signals | Callbacks | Questions | Children | Releases | Forks | Runs | Versions | Batches
 )  # its tasks wait for others
 
 
@@ -231,6 +232,7 @@ class World:
             draw_forks,
             draw_runs,
             draw_versions,
+            draw_batches,
         )
         waiting = (draw(self, seed, may_have=may_have) for draw in draws)
         return (
@@ -661,9 +663,9 @@ class World:
         await self.people.resume_all(but=0)
         return has_ended
 
-    def _list_blocking(self) -> list[Keys | Children]:
+    def _list_blocking(self) -> list[Keys | Children | Batches]:
         """The parts of the world whose tasks may wait for an operator."""
-        return [part for part in (self.keys, *self.waiting) if isinstance(part, Keys | Children)]
+        return [part for part in (self.keys, *self.waiting) if isinstance(part, Keys | Children | Batches)]
 
     def _waits_for_operators(self, task: TaskRow) -> bool:
         return any(part.keeps_waiting(task) for part in self._list_blocking())

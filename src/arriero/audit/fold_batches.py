@@ -49,7 +49,8 @@ def fold_batch_of_key(convoy: ConvoyFold, member: Member, event: ConvoyBatched, 
     """Fold a batch among the turns of its key: messages go into it in their order, while its task has its turn."""
     if convoy.open_task != event.batch:
         owner, other = convoy.name(event.batch), convoy.name(convoy.open_task)
-        convoy.convict("I87", f"the batch of task {owner} took task {member.task_id}, the turn was {other}'s")
+        said = f"the batch of task {owner} took task {member.task_id}, the turn was {other}'s"
+        convoy.convict("I87", said, unless_purged=True)
     if event.messages is None:
         convoy.judge_first(member, seen, f"task {member.task_id} went into a batch")
         member.turn, member.batch = Turn.BATCHED, event.batch
