@@ -51,6 +51,7 @@ BEGIN_AT = {
     "ledger_batch_written_twice": 289,
     "limit_slot_not_given_back": 11,
     "lost_canary_is_kept": 18,
+    "message_joins_a_batch_that_began": 32,
     "nothing_ages": 146,
     "opened_ledger_discarded": 79,
     "outage_spends_attempts": 3,
@@ -205,6 +206,7 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted |= {"child_begins_unasked", "child_end_before_commit", "parent_undone_while_child_runs"}
     wanted |= {"patch_not_recorded", "collected_before_the_time", "copy_undone_by_fork"}
     wanted |= {"patch_not_recorded", "collected_before_the_time", "continued_with_a_taken_signal"}
+    wanted |= {"message_joins_a_batch_that_began"}
     found = {patch.stem for patch in BREAKAGES}
     assert wanted <= found
     assert BEGIN_AT.keys() <= found
