@@ -238,6 +238,14 @@ WORKS = (
         runs=1,  # it takes turns itself
     ),
     Work(
+        "batches",
+        "messages of one hot key, one no-op step each, beside the same in batches of 100, in turn",
+        {"ratio": "", "batches": "messages/s", "one by one": "messages/s"},
+        max,
+        tasks=2_000,
+        runs=1,  # it takes turns itself
+    ),
+    Work(
         "replay",
         "today's code over the records of stored tasks with three results each, from the store and from an export",
         {"store": "s", "export": "s"},
@@ -344,6 +352,7 @@ GOALS = (
     Goal("takeover", "kill p100", "", _on_both(3), at_least=False),
     Goal("takeover", "stop p100", "", _on_both(1), at_least=False),
     Goal("children", "ratio", "", _on_both(1.3), at_least=False),
+    Goal("batches", "ratio", "", _on_both(3)),
     Goal("replay", "store", "", _on_both(60), at_least=False),
     Goal("replay", "export", "", _on_both(60), at_least=False),
     Goal("signals", "ratio", "", _on_both(1.5), at_least=False),

@@ -8,7 +8,7 @@ from datetime import timedelta
 from common import HANGS_SECONDS, HTTP_SECONDS, PAYLOAD, WARM_UP_TASKS, Ends, Marks
 
 import arriero
-from arriero import Agent, App, Attempt, Signal, workflow
+from arriero import Agent, App, Attempt, ConvoyPolicy, Signal, workflow
 
 HOT_KEY = -2
 
@@ -48,6 +48,21 @@ async def three_and_sleep(index: int, payload: str) -> None:
 @workflow
 async def one_echo(payload: str) -> str:
     return await echo(payload)
+
+
+@echoes.step
+async def count_lines(lines: list[int]) -> int:
+    return len(lines)
+
+
+@workflow
+async def one_of_key(lines: list[int]) -> int:
+    return await count_lines(lines)
+
+
+@workflow(convoy_policy=ConvoyPolicy(handle_batch=100))
+async def batch_of_key(lines: list[int]) -> int:
+    return await count_lines(lines)
 
 
 @workflow
@@ -165,6 +180,8 @@ app = App(
         two_notes,
         one_echo,
         parent_of,
+        one_of_key,
+        batch_of_key,
     ],
 )
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 from arriero_app import app, finish, three, three_calls, warm_up
+from arriero_batches import batches
 from arriero_breaker_cost import breaker_cost
 from arriero_children import children
 from arriero_convoys import cold, w5
@@ -122,6 +123,7 @@ WORKS = {
     "w10": w10,
     "signals": signals,
     "children": children,
+    "batches": batches,
     "replay": replay,
     "cold": cold,
     "flood": flood,
