@@ -357,3 +357,16 @@ async def test_the_alerts_and_statuses_of_messages_are_those_of_their_own_tasks(
     events = await world.events(numbers[2])
     said = [event for event in map(msgspec.to_builtins, events) if event["type"] == "status.published"]
     assert [event["kind"] for event in said] == ["received", "started", "completed"]
+
+
+async def test_a_message_whose_batch_is_undone_after_its_end_is_in_another_incarnation(world: World) -> None:
+    await world.process()
+    numbers = await send(world, "m1", "m2", "m3", reply_to="queue")
+    task, _ = await batch(world)
+    await done(world, task)
+    await operate(world, numbers[0], Verb.COMPENSATE)
+    (undone,) = await world.claim()
+    await world.advance(undone.task, ending=Compensate(FAILED), convoy_no=task.convoy_no)
+    assert [(await world.task(number)).incarnation for number in numbers] == [2, 2, 2]
+    said = [event for event in await world.events(numbers[1]) if event["type"] == "status.published"]
+    assert [event["kind"] for event in said] == ["received", "started", "completed", "compensated"]

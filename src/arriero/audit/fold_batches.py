@@ -4,7 +4,7 @@ import msgspec
 
 from ..events.convoy import ConvoyBatched, ConvoyMessageEnded
 from ..model import TaskState, Turn
-from .fold import TaskFold, read_failure_code
+from .fold import ENDED, TaskFold, read_failure_code
 from .fold_turns import ConvoyFold, Member
 
 
@@ -40,6 +40,8 @@ def fold_message_ended(task: TaskFold, event: ConvoyMessageEnded) -> None:
     if event.state == task.state or event.state not in (TaskState.PROCESSED, TaskState.COMPENSATED):
         task.convict("I87", f"it ended {event.state} with its batch, it was {task.state}")
     task.grow_fence(event.fence, "ended")
+    if task.state in ENDED:  # its batch was undone, or ran again
+        task.incarnation, task.last_status = task.incarnation + 1, ""
     task.state, task.turn = TaskState(event.state), Turn.ENDED
     task.output = event.output
     task.failure_code = "" if event.failure is msgspec.UNSET else read_failure_code(event.failure)

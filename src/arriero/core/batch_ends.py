@@ -64,8 +64,11 @@ def end_messages(convoy_writer: TurnWriter, head: TaskRow) -> None:
     for task in convoy_writer.rows.unended_messages(head.task_no, head.state):
         writer = Writer(task, convoy_writer.rows, convoy_writer.now, None)
         state = advance_task(task.state, TaskEvent.BATCH_ENDED if is_done else TaskEvent.BATCH_UNDONE)
+        is_again = task.ended_at is not None  # its batch was undone, or ran again
+        writer.rewrites = is_again
         writer.set(
             state=state,
+            incarnation=task.incarnation + is_again,
             turn=Turn.ENDED,
             output=head.output,
             failure=None if text is None else text.decode(),
