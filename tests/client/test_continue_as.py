@@ -11,6 +11,8 @@ from arriero import (
     Agent,
     App,
     ArrieroError,
+    ConvoyPolicy,
+    Entry,
     Request,
     Signal,
     SignalRefused,
@@ -126,6 +128,12 @@ async def many(number: int, runs: int) -> list[int]:
     return [*found, int(chance * 1_000_000)]
 
 
+@workflow(convoy_policy=ConvoyPolicy(handle_batch=10))
+async def in_batches(lines: list[int]) -> int:
+    await book(sum(lines))
+    raise arriero.ContinueAs(in_batches(lines))
+
+
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     workflows: list[Any] = [
@@ -140,6 +148,7 @@ async def world() -> AsyncIterator[World]:
         with_options,
         parent,
         many,
+        in_batches,
     ]
     async with testing.running(App("tills", agents=[bank], workflows=workflows)) as world:
         yield world
@@ -305,6 +314,38 @@ async def test_a_task_that_has_the_id_of_a_run_holds_the_one_that_needs_it(world
     await pay(task, 1)
     with pytest.raises(TaskHeld, match=r"needs the id 'c~1', which another task has"):
         await task.result()
+
+
+async def test_a_task_that_handles_a_batch_is_held(world: World) -> None:
+    task = await world.app.submit(in_batches([1]), convoy="till-1")
+    with pytest.raises(TaskHeld, match="it handles a batch of messages, which end with it"):
+        await task.result()
+
+
+async def test_a_ledger_waits_for_the_last_run_of_its_tasks(world: World) -> None:
+    await world.app.submit_ledger("may", [Entry(count(0, 2), task_id="c")])
+    await world.clock.advance(1)
+    await pay(world.app.task("c"), 1)
+    await world.clock.advance(1)
+    view = await world.app.ledger("may").view()
+    assert (view.ended, view.tasks) == (False, {"processing": 1})
+    await pay(world.app.task("c"), 2)
+    assert (await world.app.ledger("may").wait()).tasks == {"processed": 1}
+
+
+async def test_a_run_of_a_schedule_is_open_while_it_continues(world: World) -> None:
+    await world.app.schedules.add("daily", many(1, 3), every=3_600, overlap="skip", **WHO)
+    await world.clock.advance(3 * 3_600 + 10)
+    (view,) = await world.app.schedules.list()
+    assert (view.runs, view.passed_over) == (1, 2)
+
+
+async def test_a_replay_finds_nothing_in_runs_that_ended_or_that_last(world: World) -> None:
+    task = await world.app.submit(count(0, 3), task_id="c")
+    await pay(task, 1, 2)
+    await world.clock.advance(1)
+    report = await world.app.replay(state="all")
+    assert (report.replayed, report.held) == (3, ())
 
 
 async def test_views_follow_a_task_over_its_runs(world: World) -> None:

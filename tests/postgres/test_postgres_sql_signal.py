@@ -12,7 +12,7 @@ from psycopg.rows import scalar_row
 from psycopg.types.json import Jsonb
 from store_checks import broken_links, disagreements, history_violations
 
-from arriero import App, Signal, SignalRefused, UnknownTask, workflow
+from arriero import App, ContinueAs, Signal, SignalRefused, UnknownTask, workflow
 from arriero.core.signals import find_refusal
 from arriero.model import TaskState
 from arriero.model.commands import SendSignal
@@ -26,6 +26,14 @@ approved = Signal("approved", dict[str, str])
 @workflow
 async def waits(order: str) -> dict[str, str]:
     return await approved.wait()
+
+
+@workflow
+async def waits_twice(runs: int) -> dict[str, str]:
+    found = await approved.wait()
+    if runs > 1:
+        raise ContinueAs(waits_twice(runs - 1))
+    return found
 
 
 @pytest.fixture
@@ -180,6 +188,45 @@ async def test_sql_refuses_with_the_words_of_core(url: str) -> None:
         run(url, FILL.format("1"), ("1", SIGNALS_MAX, SIGNALS_MAX))
         await compare(Inbox(SIGNALS_MAX, 0, 0, 0), loaded.task)
         run(url, "DELETE FROM arriero.signal")
+
+
+async def test_a_signal_by_sql_goes_to_the_run_that_the_task_is_in_and_counts_once_over_all(url: str) -> None:
+    app = App("shop", workflows=[waits_twice], store=url)
+    async with app.running():
+        task = await app.submit(waits_twice(2), task_id="1")
+        assert await asyncio.to_thread(send, url) == 1
+        while await app.session.store.find("1~1") is None:
+            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(send, url) == 1  # the first run took it
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="another signal has the id 's1'"):
+            await asyncio.to_thread(send, url, '{"by": "bob"}')
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="this run of the task has ended"):
+            await asyncio.to_thread(run, url, SIGNAL, ("1~1", "approved", "{}", "s9", ""))
+        assert await asyncio.to_thread(send, url, '{"by": "eva"}', "s2") == 1
+        assert await task.result(timeout=PATIENCE) == {"by": "eva"}
+
+
+async def test_a_signal_by_sql_that_waits_for_the_lock_of_a_run_that_ends_goes_to_the_next_one(url: str) -> None:
+    app = App("shop", workflows=[waits_twice], store=url)
+    async with app:
+        await app.submit(waits_twice(2), task_id="1")
+        with psycopg.connect(url) as locking:
+            locking.execute("UPDATE arriero.task SET task_id = '1~1' WHERE task_no = 1")
+            locking.execute(
+                'INSERT INTO arriero.task SELECT (jsonb_populate_record(t, \'{"task_no": 9, "task_id": "1"}\')).*'
+                " FROM arriero.task AS t WHERE task_no = 1"
+            )
+            sending = asyncio.create_task(asyncio.to_thread(send, url))
+            with psycopg.connect(url, autocommit=True) as looking:
+                asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%arriero.signal%'"
+                while looking.execute(asked).fetchone() == (0,):
+                    await asyncio.sleep(0.01)
+            locking.commit()
+        await sending
+        assert run(url, "SELECT task_no FROM arriero.signal") == [9]
+        run(url, "DELETE FROM arriero.task WHERE task_no = 9")
+        run(url, "DELETE FROM arriero.history WHERE task_no = 9")
+        run(url, "UPDATE arriero.task SET task_id = '1' WHERE task_no = 1")
 
 
 async def test_a_signal_by_psycopg_commits_or_rolls_back_with_the_callers_rows(url: str) -> None:

@@ -148,7 +148,9 @@ def find_named(rows: StoreRows, which: PurgeNamed) -> NamedRows:
     match which.what:
         case "task":
             number = rows.select_number(which.name)
-            return NamedRows(number is not None, () if number is None else (number,))
+            if number is None:
+                return NamedRows(False)
+            return NamedRows(True, (*rows.select_earlier_runs(number), number))
         case "convoy":
             tail = rows.select_tail(which.name)
             if tail is None:

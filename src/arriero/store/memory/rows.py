@@ -472,6 +472,12 @@ class MemoryUpkeep(MemoryLedgers, UpkeepRows):
     def select_of_convoy(self, convoy_no: int) -> list[int]:
         return [task.task_no for task in self.tasks.values() if task.convoy_no == convoy_no]
 
+    def select_earlier_runs(self, task_no: int) -> list[int]:
+        task = self.tasks[task_no]
+        if task.first_no is None or task.next_no is not None:
+            return []
+        return sorted(n for n, one in self.tasks.items() if one.first_no == task.first_no and n != task_no)
+
     def select_kept(self, ledger_no: int) -> list[int]:
         return [task.task_no for task in self.tasks.values() if task.ledger_no == ledger_no]
 

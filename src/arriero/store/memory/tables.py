@@ -232,6 +232,8 @@ class MemoryRuns(MemoryChildren):
             self._put(self.numbers, row.task_id, row.task_no)
         self._put(self.bodies, task.task_no, arguments)
         self._put(self.asked, task.task_no, submitted)
+        for status in [one for one in self.statuses.values() if one.task_no == earlier.task_no]:
+            self._put(self.statuses, status.no, msgspec.structs.replace(status, task_no=task.task_no))
         self._put(self.tasks, task.task_no, task)
 
 

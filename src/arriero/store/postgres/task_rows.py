@@ -383,6 +383,7 @@ class PostgresTaskRows(PostgresWrittenRows):
         self.transaction.write(INSERT_TASKS, [task])
         asked = {"task_no": task.task_no, "earlier": earlier.task_no, "arguments": arguments}
         self.ask("insert_body_of_run", asked)
+        self.ask("pass_statuses_on", asked)
         self._tasks[task.task_no], self._bodies[task.task_no] = task, arguments
 
     def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:

@@ -409,6 +409,10 @@ class UpkeepRows(LedgerRows):
         """Numbers of all tasks of a convoy, also of those that a ledger keeps."""
         return self._first_column("select_of_convoy", convoy_no=convoy_no)
 
+    def select_earlier_runs(self, task_no: int) -> list[int]:
+        """Numbers of the runs before the one that has the task's id; none if the number is not that run's."""
+        return self._first_column("select_earlier_runs", task_no=task_no)
+
     def select_kept(self, ledger_no: int) -> list[int]:
         """Numbers of the tasks that a ledger has not let go."""
         return self._first_column("select_kept_by_ledger", ledger_no=ledger_no)

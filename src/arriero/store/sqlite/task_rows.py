@@ -384,6 +384,7 @@ class SqliteTaskRows(SqliteWrittenRows):
         self._is_written = False
         asked = {"task_no": task.task_no, "earlier": earlier.task_no, "arguments": arguments}
         self._run("insert_body_of_run", asked)
+        self._run("pass_statuses_on", asked)
 
     def has_task(self, task_id: str) -> bool:
         return self.task_by_id(task_id) is not None

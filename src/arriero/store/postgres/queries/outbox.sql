@@ -107,3 +107,7 @@ SELECT task_no, step FROM {schema}.alert
 -- Params: step (the Agent with its target), code (the App).
 UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts + 1, next_at = %(at)s
  WHERE task_no = 0 AND cause = 'breaker' AND step = %(step)s AND code = %(code)s AND closed_at IS NULL
+
+-- pass_statuses_on: the messages of a task that continues are those of its next run, under whose id their reader knows it.
+-- Params: task_no, earlier (number of the run before).
+UPDATE {schema}.status SET task_no = %(task_no)s WHERE task_no = %(earlier)s

@@ -81,3 +81,8 @@ DELETE FROM {schema}.ledger_aside WHERE ledger_no = %(ledger_no)s
 -- erase_history: remove events and actors from rows; their hashes stay.
 -- Params: rows (their no).
 UPDATE {schema}.history SET actor = '', events = %(events)s WHERE no = ANY(%(rows)s)
+
+-- select_earlier_runs: the numbers of the runs before the one that has the task's id.
+SELECT task_no FROM {schema}.task
+ WHERE first_no = (SELECT first_no FROM {schema}.task WHERE task_no = %(task_no)s AND next_no IS NULL) AND next_no IS NOT NULL
+ ORDER BY task_no

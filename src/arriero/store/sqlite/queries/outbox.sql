@@ -102,3 +102,7 @@ SELECT task_no, step FROM arriero_alert INDEXED BY arriero_alert_unreadable
 -- Params: step (the Agent with its target), code (the App).
 UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at
  WHERE task_no = 0 AND cause = 'breaker' AND step = :step AND code = :code AND closed_at IS NULL
+
+-- pass_statuses_on: the messages of a task that continues are those of its next run, under whose id their reader knows it.
+-- Params: task_no, earlier (number of the run before).
+UPDATE arriero_status SET task_no = :task_no WHERE task_no = :earlier

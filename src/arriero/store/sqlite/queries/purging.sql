@@ -71,3 +71,8 @@ DELETE FROM arriero_ledger_aside WHERE ledger_no = :ledger_no
 -- erase_history: remove events and actors from rows; their hashes stay.
 -- Params: rows (their no).
 UPDATE arriero_history SET actor = '', events = :events WHERE no IN (SELECT value FROM json_each(:rows))
+
+-- select_earlier_runs: the numbers of the runs before the one that has the task's id.
+SELECT task_no FROM arriero_task
+ WHERE first_no = (SELECT first_no FROM arriero_task WHERE task_no = :task_no AND next_no IS NULL) AND next_no IS NOT NULL
+ ORDER BY task_no
