@@ -75,7 +75,7 @@ async def test_a_fork_begins_with_the_results_before_its_step_as_copies(world: W
 async def test_a_fork_has_the_arguments_policy_priority_tags_app_seed_and_begin_of_its_origin(world: World) -> None:
     origin = await origin_of(world)
     found = await forked(world, origin, 4)
-    for name in ("workflow", "policy", "priority", "tags", "app", "seed", "started_at", "complete_by"):
+    for name in ("workflow", "policy", "priority", "tags", "app", "seed", "started_at", "complete_by", "code_version"):
         assert getattr(found.task, name) == getattr(origin.task, name), name
     assert found.arguments == origin.arguments
     assert (found.task.state, found.task.opened_count, found.task.result_count, found.task.open_count) == (
@@ -106,6 +106,7 @@ async def test_its_history_names_its_origin_and_agrees_with_its_rows(world: Worl
         "label": "reserve",
         "by": "ana",
         "reason": "again",
+        "has_begun": True,
     }
     assert await disagreements(world.store) == []
     assert await broken_links(world.store) == []

@@ -73,6 +73,7 @@ def fold_task_event(task: TaskFold, event: EventOfTask) -> None:
             plan_undo(task, event)
         case TaskForked():
             task.origin = event.task, event.step
+            task.has_begun, task.code_version = event.has_begun, event.code_version or None
         case StepCopied():
             copy_step(task, event)
         case ChildNoticed():

@@ -108,6 +108,7 @@ def build_fork(loaded: Loaded, step: StepRow, store_id: str, *, by: str = "", re
     before = [one for one in list_before(loaded, step) if has_result_to_copy(one)]
     numbered = sorted((one for one in before if one.result_number is not None), key=lambda one: one.result_number or 0)
     numbers = {one.step_no: number for number, one in enumerate(numbered, 1)}
+    has_begun = any(not is_patch(one) for one in before)  # else its code begins as that of a new task
     return Fork(
         of=task.task_id,
         step=step.label,
@@ -115,9 +116,10 @@ def build_fork(loaded: Loaded, step: StepRow, store_id: str, *, by: str = "", re
         store_id=store_id,
         by=by,
         reason=reason,
-        began_at=task.started_at if any(not is_patch(one) for one in before) else None,
+        began_at=task.started_at if has_begun else None,
         branched_at=task.branched_at,
         submitted_tags=task.submitted_tags,
+        code_version=task.code_version if has_begun else None,
         copies=tuple(_copy(one, ordinal, numbers.get(one.step_no)) for ordinal, one in enumerate(before, 1)),
     )
 
@@ -197,13 +199,21 @@ def add_copies(change: Change, fork: Fork) -> Change:
         started_at=fork.began_at,
         branched_at=fork.branched_at,
         submitted_tags=fork.submitted_tags,
+        code_version=fork.code_version,
         opened_count=len(copies),
         result_count=sum(step.result_number is not None for step in copies),
         forked_from=fork.from_step,
     )
     assert all(step.task_no == task_no for step in copies)
     forked = TaskForked(
-        of=fork.of, task=from_step[0], step=from_step[1], label=fork.step, by=fork.by, reason=fork.reason
+        of=fork.of,
+        task=from_step[0],
+        step=from_step[1],
+        label=fork.step,
+        by=fork.by,
+        reason=fork.reason,
+        has_begun=fork.began_at is not None,
+        code_version=fork.code_version or "",
     )
     change.events += [forked, *map(_build_copied, copies)]
     change.opened += copies

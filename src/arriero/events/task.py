@@ -80,6 +80,7 @@ class TaskForked(HistoryEvent, frozen=True, kw_only=True, tag="task.forked"):
         of: id of the other task; ``task``: its number.
         step: ordinal of the step there; ``label``: its label.
         by, reason: who asked, and why; empty: not said.
+        has_begun: its code continues the begin of the other one, with its ``code_version``; empty: version 1, or it has not begun.
     """
 
     of: str
@@ -88,6 +89,8 @@ class TaskForked(HistoryEvent, frozen=True, kw_only=True, tag="task.forked"):
     label: str
     by: str = ""
     reason: str = ""
+    has_begun: bool = False
+    code_version: str = ""
 
     def describe(self, names: HistoryNames) -> str:
         who = f", asked by {self.by}" if self.by else ""

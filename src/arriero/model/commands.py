@@ -41,7 +41,7 @@ class Fork(NamedTuple):
         store_id: for the keys of the copies.
         by, reason: who asks, and why; empty: not said.
         began_at: when the other one was started, which is the first instant that its code has seen.
-        branched_at, submitted_tags: of the other one's row.
+        branched_at, submitted_tags, code_version: of the other one's row.
         copies: rows with their results, in order; task and key are made where the new task gets its number.
     """
 
@@ -54,6 +54,7 @@ class Fork(NamedTuple):
     began_at: Instant | None
     branched_at: Instant | None
     submitted_tags: str | None
+    code_version: str | None
     copies: tuple[StepRow, ...]
 
 
