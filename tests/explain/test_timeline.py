@@ -204,6 +204,25 @@ EVENTS: dict[str, tuple[Event, str]] = {
         {"convoy": 5077, "number": 5078, "batch": 7, "state": "processed", "fence": 5079, "output": NOISE},
         "it ended processed, as its batch, task number 7",
     ),
+    "convoy.continued": (
+        {"convoy": 5077, "number": 5078, "earlier": 6, "place": 2, "rank": 2},
+        "it is still its turn in the convoy",
+    ),
+    "task.continued": (
+        {"following": 8, "signals": [2, 3]},
+        "it continues as task number 8, with 2 signals that no wait had taken",
+    ),
+    "task.forked": (
+        {"of": "order-7", "task": 7, "step": 3, "label": "ship", "by": "ana", "reason": "another address"},
+        "forked from step 3 (ship) of task order-7, asked by ana: another address",
+    ),
+    "step.copied": (
+        {
+            **{"step": 5, "kind": "step", "name": "reserve", "key": "#1", "agent": "stock"},
+            **{"from_task": 7, "from_step": 2, "number": 2, "result": NOISE},
+        },
+        "is copied from task number 7, where it is step 2",
+    ),
     "undo.planned": ({"steps": [3]}, "the undo is planned: charge"),
     "signal.sent": (
         {"number": 1, "name": "signal:approved", "signal_id": "desk-1", "value": NOISE, "by": "ana"},
