@@ -561,7 +561,9 @@ def two_steps_of_one_name_in_two_agents() -> None:
     App("shop", agents=[Shop().payments, stock])
 
 
-@mistake("two workflows are named 'fulfil'; give one of them another name=")
+@mistake(
+    "two workflows are named 'fulfil'; give one of them another name=, or if it is a newer version of the other, version= and replaces="
+)
 def two_workflows_of_one_name() -> None:
     Shop().app.workflow(name="fulfil")(Shop().fulfil.function)
 

@@ -230,6 +230,7 @@ async def test_a_verb_on_everything_or_on_nothing_is_refused(verb: Verb, selecti
         Verb.SNOOZE: {"delay": 5.0},
         Verb.ANSWER: {"step": "audit"},
         Verb.TAG: {"put": {"tenant": "acme"}},
+        Verb.PIN: {"to": "2@blue"},
     }
     async with open_shop() as world:
         body = {**WHY, **needed.get(verb, {}), **selection}
