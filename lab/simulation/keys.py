@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 _BEHIND = (ConvoyState.STOPPED, ConvoyState.GAP)  # what a parked key still waits for once it is released
 # What must happen in some seeds, or nothing was shown about it.
-HAPPENING = list_event_types(EventOfTurn | EventOfConvoy) - {"convoy.placed", "convoy.batched", "convoy.message_ended"}
+HAPPENING = list_event_types(EventOfTurn | EventOfConvoy) - {
+    "convoy.placed",
+    "convoy.batched",
+    "convoy.message_ended",
+    "convoy.continued",
+}
 _OUT_OF_TURN = (Turn.WAITING, Turn.SET_ASIDE)
 _VERBS_OUT_OF_TURN = (Verb.RESUBMIT, Verb.RESUBMIT, *VERBS)
 WORDS = (None, "wait", "skip", "park")

@@ -18,7 +18,8 @@ from arriero.declare.workflows import ContinueAs, Workflow, workflow
 from arriero.errors import StoreError
 from arriero.model import SignalRow, TaskRow, TaskState
 from arriero.model.answers import Refusal, SignalKept
-from arriero.model.commands import SendSignal
+from arriero.model.commands import SendSignal, Submit
+from arriero.model.policies import ConvoyPolicy
 from arriero.model.signals import PASSED_ON
 
 from .shop import look, take
@@ -32,6 +33,7 @@ RUNS_KEY = "runs-159"  # with it, the seeds at which the tests of breakages begi
 SHARE = 0.2  # of the seeds with operators
 TASKS_MAX = 3
 WITHIN_SECONDS = 2.0
+CONVOY = "continues"  # of those that continue in their turn
 
 
 @workflow
@@ -54,14 +56,28 @@ async def continues_with_batches(n: int, refuse: bool, got: Got | None = None, l
     return so_far
 
 
+@workflow(convoy_policy=ConvoyPolicy(head="skip"))
+async def continues_in_its_turn(n: int, refuse: bool, got: Got | None = None) -> Got:
+    so_far = [*(got or ()), ("approved", await approved.wait())]
+    await look(n)
+    if len(so_far) < 2:
+        raise ContinueAs(continues_in_its_turn(n, refuse, so_far))
+    return so_far
+
+
 class Runs(Signals):
     """The tasks of one world that continue, and their senders."""
 
-    workflows: tuple[Workflow[Any, Got], ...] = (continues_after_each, continues_with_batches)
+    workflows: tuple[Workflow[Any, Got], ...] = (continues_after_each, continues_with_batches, continues_in_its_turn)
 
     def __init__(self, world: "World", random: Random) -> None:
         super().__init__(world, random)
         self._names = [f"continues-{number}" for number in range(random.randint(1, TASKS_MAX))]
+
+    def _choose(self, number: int, name: str) -> Submit:
+        chosen, delay = self._random.choice(self.workflows), self._random.choice((0, 0, 2))
+        convoy = CONVOY if chosen is continues_in_its_turn else None
+        return self._world.submission(chosen(number, False), name, self._random, number, delay=delay, convoy=convoy)
 
     async def _ask(self, name: str, command: SendSignal) -> None:
         """Send to the run that the task is in by now, as the client does."""

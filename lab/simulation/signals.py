@@ -18,7 +18,7 @@ from arriero.declare.workflows import Workflow, workflow
 from arriero.errors import SignalTimeout, StoreError
 from arriero.model import MICROSECONDS, SignalRow, StepRow, StepState, TaskRow, TaskState
 from arriero.model.answers import Refusal, SignalKept
-from arriero.model.commands import SendSignal
+from arriero.model.commands import SendSignal, Submit
 from arriero.model.signals import count_wanted, is_wait, may_take
 
 from .shop import look, take
@@ -136,13 +136,16 @@ class Signals:
 
     async def _live(self, number: int, name: str) -> None:
         await asyncio.sleep(self._random.uniform(0, 8))
-        call = self._random.choice(self.workflows)(number, False)
-        delay = self._random.choice((0, 0, 2))
-        command = self._world.submission(call, name, self._random, number, delay=delay)
+        command = self._choose(number, name)
         for sender in (self._send_early, self._send_at_timeouts, self._send_after_end, self._send_what_is_missing):
             self._world.spawn(sender(name), 0)  # they send as long as the task waits, also after the faults have ended
         await asyncio.sleep(self._random.uniform(0, EARLY_SECONDS))
         await self._world.submit([command])
+
+    def _choose(self, number: int, name: str) -> Submit:
+        call = self._random.choice(self.workflows)(number, False)
+        delay = self._random.choice((0, 0, 2))
+        return self._world.submission(call, name, self._random, number, delay=delay)
 
     async def _send_early(self, name: str) -> None:
         """Send at any instant, whether or not somebody waits."""

@@ -859,7 +859,10 @@ class World:
         elif task.state is TaskState.COMPENSATED:
             # Of all lives: what was completed without a compensation stands also after the task was resubmitted.
             left = {s.idempotency_key for s in loaded.steps if s.state is StepState.COMPLETED and not s.compensation}
-            standing = [key for key in self.remote.keys_of[task.task_id] if self.remote.net[key] and key not in left]
+            keys = set(self.remote.keys_of[task.task_id])
+            if task.first_no is not None:  # an undo undoes its own run
+                keys &= {s.idempotency_key for s in loaded.steps}
+            standing = [key for key in keys if self.remote.net[key] and key not in left]
             found += [
                 Violation("I30", task.task_id, f"compensated, but the effect under {key} stands") for key in standing
             ]
