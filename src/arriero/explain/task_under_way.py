@@ -116,7 +116,8 @@ class TaskUnderWay(TaskSituation):
         where = format_place(task, convoy.ordering)
         if convoy.full_at is not None and task.batch_no is None and task.not_before is not None:
             most = decode_task_policy(task.policy).convoy.handle_batch
-            says = f"it gathers a batch of convoy {convoy.key!r}: it begins with {most} messages, or {self._at(task.not_before)}"
+            full = format_count(most or 1, "message")
+            says = f"it gathers a batch of convoy {convoy.key!r}: it begins with {full}, or {self._at(task.not_before)}"
             return [Reason("gathers_batch", says, until=task.not_before)]
         says = f"it has the turn in convoy {convoy.key!r}, with {where}: the others of the convoy wait for its end"
         return [Reason("has_the_turn", says)]
