@@ -119,6 +119,15 @@ async def parent(detach: bool) -> Any:
 
 
 @workflow
+async def with_child(runs: int) -> int:
+    booked = await in_turn(0, 1)
+    if runs > 1:
+        await paid.wait()
+        raise arriero.ContinueAs(with_child(runs - 1))
+    return booked
+
+
+@workflow
 async def many(number: int, runs: int) -> list[int]:
     found = await asyncio.gather(*(book(one) for one in range(number)))
     await arriero.sleep(3_600)
@@ -147,6 +156,7 @@ async def world() -> AsyncIterator[World]:
         caught,
         with_options,
         parent,
+        with_child,
         many,
         in_batches,
     ]
@@ -283,6 +293,14 @@ async def test_a_detached_child_may_continue(world: World) -> None:
     kid = world.app.task("kid")
     await pay(kid, 1, 2)
     assert await kid.result() == 3
+
+
+async def test_each_run_has_child_tasks_of_its_own_under_ids_that_stay(world: World) -> None:
+    task = await world.app.submit(with_child(3), task_id="c")
+    await pay(task, 1, 2)
+    await task.result()
+    found = [[child.id for child in await world.app.task(run).children()] for run in ("c~1", "c~2", "c")]
+    assert found == [["c/in_turn.1"], ["c~2/in_turn.1"], ["c~3/in_turn.1"]]
 
 
 @pytest.mark.parametrize(

@@ -92,11 +92,14 @@ def describe_child(task: TaskRow, step: StepRow) -> str:
 
     A step's ordinal is never used twice in a task. After a life that was undone, the child of that life has the id that the code
     gives: the next one is ``ID/3``. A fork has the ids that the code gives, too: its children are ``ID/FORK``.
+    A later run of a task counts its steps from 1 again: its children are like ``trip-7~2/book_hotel.3``.
     """
     options = read_step_policy(step).child
     named = None if options is None else options.task_id
     if named is None:
-        return f"{task.task_id}/{step.name}.{step.ordinal}"
+        task_id = task.task_id if task.next_no is None else task.task_id.removesuffix(f"~{task.run}")
+        run = task_id if task.run == 1 else f"{task_id}~{task.run}"
+        return f"{run}/{step.name}.{step.ordinal}"
     if task.forked_from is not None:
         named = f"{named}/{task.task_id}"
     return f"{named}/{step.ordinal}" if 0 < task.past_count < step.ordinal else named
