@@ -21,6 +21,8 @@ from arriero import (
     testing,
     workflow,
 )
+from arriero.client.session import load_task
+from arriero.client.task_explanation import load_explanation
 from arriero.testing import World
 
 bank = Agent("bank")
@@ -282,6 +284,25 @@ async def test_an_earlier_run_can_be_undone_by_itself(world: World) -> None:
     await world.clock.advance(1)
     assert (await world.app.task("b~1").view()).state == "compensated"
     assert (await task.view()).state == "processing"
+    _, explanation, *_ = await load_explanation(world.app.session.store, await load_task(world.app.session, "b~1"))
+    (reason,) = explanation.reasons
+    assert "an earlier run does not run again: arriero task explain b" in reason.says
+
+
+async def test_a_fork_that_continues_is_the_same_fork_again(world: World) -> None:
+    origin = await world.app.submit(count(0, 2), task_id="c")
+    await pay(origin, 1)
+    await world.clock.advance(1)
+    fork = await world.app.task("c~1").fork("signal:paid", task_id="f")
+    await pay(fork, 5)
+    await world.clock.advance(1)
+    assert (await fork.view()).run == 2
+    assert not (await world.app.task("c~1").fork("signal:paid", task_id="f")).created
+    await fork.cancel(**WHO)
+    await world.clock.advance(1)
+    await fork.resubmit(**WHO)  # this run has no copies
+    await pay(fork, 6)
+    assert await fork.result() == 11
 
 
 async def test_an_error_that_the_code_catches_is_no_continue_as(world: World) -> None:

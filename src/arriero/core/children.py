@@ -87,6 +87,11 @@ def _decide_undo(child: TaskRow | None) -> ChildOrder | Succeeded | GaveUp | Non
     return ChildOrder.CANCEL if child.state in TASK_FORWARD else None
 
 
+def name_task(task: TaskRow) -> str:
+    """Return the id of the task that a row is a run of: of an earlier run without its ``~1``."""
+    return task.task_id if task.next_no is None else task.task_id.removesuffix(f"~{task.run}")
+
+
 def describe_child(task: TaskRow, step: StepRow) -> str:
     """The id of the child of a step; of one that was given none it is like ``trip-7/book_hotel.3``.
 
@@ -97,8 +102,7 @@ def describe_child(task: TaskRow, step: StepRow) -> str:
     options = read_step_policy(step).child
     named = None if options is None else options.task_id
     if named is None:
-        task_id = task.task_id if task.next_no is None else task.task_id.removesuffix(f"~{task.run}")
-        run = task_id if task.run == 1 else f"{task_id}~{task.run}"
+        run = name_task(task) if task.run == 1 else f"{name_task(task)}~{task.run}"
         return f"{run}/{step.name}.{step.ordinal}"
     if task.forked_from is not None:
         named = f"{named}/{task.task_id}"

@@ -150,7 +150,6 @@ def _build_next_row(task: TaskRow, ending: Continue, number: int, first_no: int,
         snoozed_until=None,
         inbox=inbox,
         submitted_tags=None,
-        forked_from=None,
         code_version=None,
     )
     if task.snoozed_until is None:

@@ -104,7 +104,7 @@ def explain_refusal(verb: Verb, task: TaskRow, life: Life) -> str:
 
 
 def _explain_resubmit_refusal(task: TaskRow, life: Life) -> str:
-    if task.forked_from is not None and task.state is TaskState.COMPENSATED:
+    if task.forked_from is not None and task.run == 1 and task.state is TaskState.COMPENSATED:
         return (
             f"task {task.task_id!r} is a fork that was undone: from the beginning it would do again what it has as copies; fork the"
             " other task again"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..core.children import describe_child
+from ..core.children import describe_child, name_task
 from ..core.supervision import find_pivot, may_have_happened
 from ..core.undo import list_open_compensations, list_stuck_steps, may_undo_go_on
 from ..core.verb_guards import list_steps_to_redo
@@ -99,7 +99,7 @@ class EndedTask(TaskSituation):
 
     def _describe_processed(self) -> list[Reason]:
         if self.task.next_no is not None:
-            task_id = self.task.task_id.removesuffix(f"~{self.task.run}")
+            task_id = name_task(self.task)
             says = f"run {self.task.run} ended{self._format_end()} by ContinueAs; the task continues: arriero task explain {task_id}"
             return [Reason("ended", says, since=self.task.ended_at)]
         may_undo = find_pivot(self.life) is None
@@ -116,7 +116,13 @@ class EndedTask(TaskSituation):
             f"compensated{self._format_end()}, everything is undone: {why}{left}; only resubmit moves it,"
             " which runs it again from the beginning"
         )
-        if self.task.forked_from is not None:
+        if self.task.next_no is not None:
+            task_id = name_task(self.task)
+            says = (
+                f"compensated{self._format_end()}, all that run {self.task.run} of task {task_id} did is undone:"
+                f" {why}{left}; an earlier run does not run again: arriero task explain {task_id}"
+            )
+        if self.task.forked_from is not None and self.task.run == 1:
             says = f"compensated{self._format_end()}, all that it did is undone: {why}{left}; a fork is not resubmitted"
         if batch := self._describe_batch():
             says = f"compensated{self._format_end()}: {why}; {batch}, and only with that it runs again"
