@@ -269,3 +269,18 @@ async def test_submissions_and_continuing_meet_without_a_second_task(world: Worl
     assert isinstance(other, Submitted)
     assert not other.created
     assert [row.task_id for row in await world.store.list_tasks(limit=9)] == ["order-1~1", "order-1"]
+
+
+async def test_a_purge_of_a_convoy_removes_all_runs_of_its_tasks(world: World) -> None:
+    task = await world.held("a", convoy="till-1")
+    await world.advance(task, ending=AGAIN)
+    (loaded,) = await world.claim()
+    await world.advance(loaded.task, ending=Process("null"))
+    await world.held("b")
+    world.clock.move(86_400)
+    which = PurgeNamed(what="convoy", name="till-1", ended_before=later(world.clock(), -60))
+    judged = await world.store.purge_named(which, actor="ana", limit=None)
+    purged = await world.store.purge_named(which, actor="ana", limit=100)
+    assert (judged.count, purged.count, purged.is_done) == (2, 2, True)
+    assert [await world.store.find(name) for name in ("a", "a~1")] == [None, None]
+    assert await world.store.find("b") is not None

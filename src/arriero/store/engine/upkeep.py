@@ -155,7 +155,7 @@ def find_named(rows: StoreRows, which: PurgeNamed) -> NamedRows:
             tail = rows.select_tail(which.name)
             if tail is None:
                 return NamedRows(False)
-            return NamedRows(True, tuple(rows.select_of_convoy(tail.convoy_no)), tail.placed)
+            return NamedRows(True, _add_runs(rows.select_of_convoy(tail.convoy_no), rows), tail.placed)
         case "ledger":
             ledger = rows.select_ledger(which.name)
             said = '"ledger":' + msgspec.json.encode(which.name).decode()
@@ -163,7 +163,12 @@ def find_named(rows: StoreRows, which: PurgeNamed) -> NamedRows:
             kept = [] if ledger is None else rows.select_kept(ledger.ledger_no)
             of_tasks = [task_no for _, task_no, _, _ in named if task_no > 0]
             of_store = tuple((no, link, digest) for no, task_no, link, digest in named if task_no == STORE_STREAM)
-            return NamedRows(bool(named) or ledger is not None, (*of_tasks, *kept), 0, of_store)
+            return NamedRows(bool(named) or ledger is not None, _add_runs([*of_tasks, *kept], rows), 0, of_store)
+
+
+def _add_runs(task_nos: list[int], rows: StoreRows) -> tuple[int, ...]:
+    """Add the other runs of tasks. Only one of the runs has the place in the convoy, or the mark of the ledger."""
+    return tuple(sorted({*task_nos, *rows.select_all_runs(task_nos)})) if task_nos else ()
 
 
 class UpkeepOperations(Transactions):

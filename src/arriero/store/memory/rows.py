@@ -478,6 +478,10 @@ class MemoryUpkeep(MemoryLedgers, UpkeepRows):
             return []
         return sorted(n for n, one in self.tasks.items() if one.first_no == task.first_no and n != task_no)
 
+    def select_all_runs(self, task_nos: Sequence[int]) -> list[int]:
+        first = {self.tasks[number].first_no for number in task_nos if number in self.tasks} - {None}
+        return [number for number, task in self.tasks.items() if task.first_no in first]
+
     def select_kept(self, ledger_no: int) -> list[int]:
         return [task.task_no for task in self.tasks.values() if task.ledger_no == ledger_no]
 

@@ -413,6 +413,10 @@ class UpkeepRows(LedgerRows):
         """Numbers of the runs before the one that has the task's id; none if the number is not that run's."""
         return self._first_column("select_earlier_runs", task_no=task_no)
 
+    def select_all_runs(self, task_nos: Sequence[int]) -> list[int]:
+        """Numbers of all runs of the tasks that have more than one, by the number of any run."""
+        return self._first_column("select_all_runs", task_nos=list(task_nos))
+
     def select_kept(self, ledger_no: int) -> list[int]:
         """Numbers of the tasks that a ledger has not let go."""
         return self._first_column("select_kept_by_ledger", ledger_no=ledger_no)

@@ -86,3 +86,8 @@ UPDATE {schema}.history SET actor = '', events = %(events)s WHERE no = ANY(%(row
 SELECT task_no FROM {schema}.task
  WHERE first_no = (SELECT first_no FROM {schema}.task WHERE task_no = %(task_no)s AND next_no IS NULL) AND next_no IS NOT NULL
  ORDER BY task_no
+
+-- select_all_runs: the numbers of all runs of tasks that have more than one.
+-- Params: task_nos (an array; of any of their runs).
+SELECT task_no FROM {schema}.task
+ WHERE first_no IN (SELECT first_no FROM {schema}.task WHERE task_no = ANY(%(task_nos)s))

@@ -76,3 +76,8 @@ UPDATE arriero_history SET actor = '', events = :events WHERE no IN (SELECT valu
 SELECT task_no FROM arriero_task
  WHERE first_no = (SELECT first_no FROM arriero_task WHERE task_no = :task_no AND next_no IS NULL) AND next_no IS NOT NULL
  ORDER BY task_no
+
+-- select_all_runs: the numbers of all runs of tasks that have more than one.
+-- Params: task_nos (JSON array; of any of their runs).
+SELECT task_no FROM arriero_task
+ WHERE first_no IN (SELECT first_no FROM arriero_task WHERE task_no IN (SELECT value FROM json_each(:task_nos)))
