@@ -370,3 +370,11 @@ async def test_a_message_whose_batch_is_undone_after_its_end_is_in_another_incar
     assert [(await world.task(number)).incarnation for number in numbers] == [2, 2, 2]
     said = [event for event in await world.events(numbers[1]) if event["type"] == "status.published"]
     assert [event["kind"] for event in said] == ["received", "started", "completed", "compensated"]
+
+
+async def test_the_messages_of_a_batch_need_no_version_of_the_code(world: World) -> None:
+    await world.process()
+    await send(world, "m1", "m2", "m3", "m4")
+    await batch(world)
+    counted = await world.store.count_versions()
+    assert sorted((count.has_begun, count.tasks) for count in counted) == [(False, 1), (True, 1)]

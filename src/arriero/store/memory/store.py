@@ -350,7 +350,8 @@ class MemoryConvoyReading(MemoryReading):
     async def count_versions(self) -> list[VersionCount]:
         found: dict[tuple[str, str, str | None, bool, TaskState], list[Instant]] = {}
         for t in self.tasks.values():
-            if not self.is_hidden(t) and (t.state in TASK_OPEN or t.state is TaskState.HELD):
+            runs_code = t.batch_no in (None, t.task_no)
+            if runs_code and not self.is_hidden(t) and (t.state in TASK_OPEN or t.state is TaskState.HELD):
                 key = (t.app, t.workflow, t.code_version, t.started_at is not None, t.state)
                 found.setdefault(key, []).append(t.submitted_at)
         return [VersionCount(*key, len(at), min(at)) for key, at in found.items()]

@@ -228,11 +228,13 @@ SELECT state, count(*)
  GROUP BY state
 
 -- count_versions: number of open tasks, and of held tasks, by the version of their code. It reads the whole table.
+-- A message in the batch of another task has no code of its own.
 -- Rows: app, workflow, code_version, whether it has begun, state, number, when the oldest was submitted.
 SELECT app, workflow, code_version, started_at IS NOT NULL, state, count(*), min(submitted_at)
   FROM {schema}.task
  WHERE state IN ('pending', 'processing', 'compensating', 'error')
    AND (ledger_no IS NULL OR ledger_no IN (SELECT ledger_no FROM {schema}.ledger WHERE opened_at IS NOT NULL))
+   AND (batch_no IS NULL OR batch_no = task_no)
  GROUP BY app, workflow, code_version, started_at IS NOT NULL, state
 
 -- count_unsaid: number of open tasks, and of held tasks, without an App's name, by workflow. It reads the whole table.
