@@ -287,6 +287,7 @@ async def test_an_earlier_run_can_be_undone_by_itself(world: World) -> None:
     _, explanation, *_ = await load_explanation(world.app.session.store, await load_task(world.app.session, "b~1"))
     (reason,) = explanation.reasons
     assert "an earlier run does not run again: arriero task explain b" in reason.says
+    assert [bool(action.refused) for action in explanation.actions] == [True]
 
 
 async def test_a_fork_that_continues_is_the_same_fork_again(world: World) -> None:
@@ -298,6 +299,10 @@ async def test_a_fork_that_continues_is_the_same_fork_again(world: World) -> Non
     await world.clock.advance(1)
     assert (await fork.view()).run == 2
     assert not (await world.app.task("c~1").fork("signal:paid", task_id="f")).created
+    _, explanation, *_ = await load_explanation(world.app.session.store, await load_task(world.app.session, "c~1"))
+    assert [reason.says.split(";")[0] for reason in explanation.reasons if reason.kind == "forks"] == [
+        "1 task is forked from it: 'f~1' (processed)"
+    ]
     await fork.cancel(**WHO)
     await world.clock.advance(1)
     await fork.resubmit(**WHO)  # this run has no copies

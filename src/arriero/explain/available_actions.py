@@ -87,9 +87,11 @@ def _list_resubmit_actions(loaded: Loaded, now: Instant) -> list[AvailableAction
     task, redo = loaded.task, list_steps_to_redo(loaded.task, loaded.life)
     if task.state is TaskState.COMPENSATED:
         does = f"runs it again from the beginning, in a new incarnation, under new keys{_describe_turn_after(loaded)}"
-        first = _single_action(Verb.RESUBMIT, does, loaded, now)
+        (first,) = _single_action(Verb.RESUBMIT, does, loaded, now)
+        if first.refused:
+            return [first]
         return [
-            *first,
+            first,
             AvailableAction(Verb.RESUBMIT, "the same with other arguments", options=("--arguments", "JSON")),
         ]
     if task.undoing:

@@ -180,7 +180,8 @@ class MemoryChildren(MemorySignals):
         return {task.parent_step: task for task in self.tasks.values() if task.parent_step in asked}
 
     def select_forks(self, task_no: int, limit: int) -> list[TaskRow]:
-        found = (task for task in self.tasks.values() if (task.forked_from or 0) >> STEP_BITS == task_no)
+        first_runs = (task for task in self.tasks.values() if task.run == 1)
+        found = (task for task in first_runs if (task.forked_from or 0) >> STEP_BITS == task_no)
         return sorted(found, key=lambda task: task.task_no)[:limit]
 
     def select_parents(self, step_nos: Sequence[int]) -> dict[int, ParentStep]:

@@ -27,8 +27,8 @@ SELECT child.parent_step, child.ended_at
  ORDER BY child.ended_at, child.task_no
  LIMIT %(limit)s
 
--- select_forks: forks of a task, by the numbers of its steps.
+-- select_forks: forks of a task, by the numbers of its steps; the run of each that has the copies.
 SELECT {task} FROM {schema}.task
- WHERE forked_from BETWEEN %(first)s AND %(last)s AND forked_from IS NOT NULL
+ WHERE forked_from BETWEEN %(first)s AND %(last)s AND forked_from IS NOT NULL AND run = 1
  ORDER BY task_no
  LIMIT %(limit)s

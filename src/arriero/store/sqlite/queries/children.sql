@@ -32,7 +32,7 @@ SELECT step.step_no, task.task_id, task.app, task.workflow, task.state, task.und
   JOIN arriero_task AS task ON task.task_no = step.step_no >> 20
  WHERE step.step_no IN (SELECT value FROM json_each(:step_nos))
 
--- select_forks: forks of a task, by the numbers of its steps.
+-- select_forks: forks of a task, by the numbers of its steps; the run of each that has the copies.
 SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
        failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
@@ -41,6 +41,6 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        snoozed_until,
        inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
   FROM arriero_task INDEXED BY arriero_task_forked
- WHERE forked_from BETWEEN :first AND :last AND forked_from IS NOT NULL
+ WHERE forked_from BETWEEN :first AND :last AND forked_from IS NOT NULL AND run = 1
  ORDER BY task_no
  LIMIT :limit
