@@ -53,9 +53,15 @@ async def post_later(lines: list[int]) -> list[int]:
     return await post_lines(lines)
 
 
+@workflow(convoy_policy=ConvoyPolicy(handle_batch=2, batch_within=60))
+async def stumble(lines: list[int]) -> None:
+    await confirm(sum(lines))
+    raise RuntimeError("a bug")
+
+
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    app = App("bank", workflows=[post_lines, post_later], agents=[ledger])
+    app = App("bank", workflows=[post_lines, post_later, stumble], agents=[ledger])
     async with testing.running(app) as world:
         world.answers(post, *[0] * 9)
         yield world
@@ -142,6 +148,18 @@ async def test_views_and_explanations_say_which_task_handles_a_message(world: Wo
     assert await tasks[0].result() == [1, 2, 3]
     assert [(await world.app.task(f"line-{number}").view()).batch for number in (1, 2, 3)] == ["line-1"] * 3
     assert "its message is in the batch of task line-1" in (await explained(world, "line-2"))[0]
+
+
+async def test_a_message_of_a_held_batch_leads_to_the_task_that_handles_it(world: World) -> None:
+    world.answers(confirm, None)
+    for number in (1, 2):
+        await world.app.submit(stumble([number]), convoy="account-8", task_id=f"m{number}")
+    await world.clock.advance(1)
+    assert await explained(world, "m2") == [
+        "its message is in the batch of task m1; it ends as that task ends; `arriero task explain m1`"
+    ]
+    with pytest.raises(InvalidInput, match="is in the batch of task number 1, which has the steps: fork that one"):
+        await world.app.task("m2").fork("confirm", task_id="again")
 
 
 async def explained(world: World, task_id: str) -> list[str]:

@@ -57,6 +57,9 @@ def find_step_to_fork(loaded: Loaded, name: object) -> StepRow:
     ]
     labelled = [step for step in steps if name == step.label]
     found = labelled or [step for step in steps if str(name) == str(step.ordinal)]
+    if not found and loaded.task.batch_no not in (None, loaded.task.task_no):
+        batch = f"its message is in the batch of task number {loaded.task.batch_no}, which has the steps: fork that one"
+        raise InvalidInput(f"task {loaded.task.task_id!r} has no step to be forked from; {batch}")
     if not found:
         names = ", ".join(f"{step.ordinal} {step.label}" for step in steps) or "none yet"
         raise InvalidInput(f"task {loaded.task.task_id!r} has no step {name!r} to be forked from; it has {names}")

@@ -40,6 +40,7 @@ from .agents import (
     describe_ways,
 )
 from .child_reasons import describe_parent, list_child_reasons
+from .children import format_explain
 from .convoys import describe_turn_wait, format_place
 from .liveness import (
     describe_missing_version,
@@ -98,7 +99,9 @@ class TaskUnderWay(TaskSituation):
         """Describe the wait for the turn in its convoy; nothing once its turn has come."""
         task, convoy = self.task, self.convoy
         if convoy is not None and task.turn is Turn.BATCHED:
-            return [Reason("in_batch", f"{self._describe_batch()}; it ends as that task ends")]
+            batch = None if self.family is None else self.family.batch
+            leads = "" if batch is None else f"; {format_explain(batch)}"
+            return [Reason("in_batch", f"{self._describe_batch()}; it ends as that task ends{leads}")]
         if convoy is None or task.turn is not Turn.WAITING:
             return []
         where = format_place(task, convoy.ordering)
@@ -281,7 +284,7 @@ class TaskUnderWay(TaskSituation):
 
     def _describe_later_lack(self, found: list[Reason]) -> list[Reason]:
         """Add that no process could continue with what waits for something else now."""
-        is_told = any(reason.kind in ("nobody_runs_it", "holder_lost") for reason in found)
+        is_told = any(reason.kind in ("nobody_runs_it", "holder_lost", "in_batch") for reason in found)
         if is_told or self._list_ready_processes():
             return []
         return [Reason("nobody_runs_it", f"nobody would take it up then: {self._describe_lack()}")]
