@@ -219,8 +219,8 @@ class SignalRefused(InvalidInput):
     """The task receives no such signal any longer, or has no room for it.
 
     Args:
-        because: ``ended``, ``undone``, ``another_app``, ``another_value``, ``past_life``, ``not_waiting``, ``answered``, ``late``,
-            ``inbox_full`` or ``too_many``.
+        because: ``ended``, ``continued``, ``undone``, ``in_batch``, ``another_app``, ``another_value``, ``past_life``, ``not_waiting``,
+            ``answered``, ``late``, ``inbox_full`` or ``too_many``.
     """
 
     def __init__(self, message: str, *, task_id: str, because: str, state: str = "") -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from postgres_servers import database, emptied
 from psycopg.rows import scalar_row
 from psycopg.types.json import Jsonb
@@ -174,7 +175,9 @@ async def test_sql_refuses_with_the_words_of_core(url: str) -> None:
             changed = await app.session.store.load(1)
             assert changed is not None
             await compare(empty, changed.task)
-        run(url, "UPDATE arriero.task SET state = %s", (before[0],))
+        run(url, "UPDATE arriero.task SET state = %s, batch_no = 9", (before[0],))
+        await compare(empty, replace(loaded.task, batch_no=9))
+        run(url, "UPDATE arriero.task SET batch_no = NULL")
         run(url, FILL.format("NULL"), ("1", 1, INBOX_MAX))
         known = (await store.list_signals(1))[0]
         await compare(

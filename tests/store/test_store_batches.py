@@ -9,8 +9,8 @@ from store_world import FAILED, World, kinds, submission
 
 from arriero.core.deduplication import hash_body
 from arriero.model import Loaded, TaskRow, TaskState, Turn, Verb
-from arriero.model.answers import Applied, Refusal, Submitted
-from arriero.model.commands import EndByLimit, GatherBatch, Operate
+from arriero.model.answers import Applied, Refusal, SignalKept, Submitted
+from arriero.model.commands import EndByLimit, GatherBatch, Operate, SendSignal
 from arriero.model.failures import TaskFailure
 from arriero.model.moves import BeginUndo, Compensate, Hold, Process
 from arriero.model.policies import ConvoyPolicy, Supervision, TaskPolicy, encode_policy
@@ -67,6 +67,10 @@ async def batch(world: World) -> tuple[TaskRow, list[int]]:
 
 async def done(world: World, task: TaskRow) -> Applied:
     return await world.advance(task, ending=Process('"done"'), convoy_no=task.convoy_no)
+
+
+def sending(task_no: int) -> SendSignal:
+    return SendSignal(actor="s", task_no=task_no, name="signal:paid", signal_id="s1", value="1", sent_by="")
 
 
 async def states(world: World, numbers: list[int]) -> list[str]:
@@ -378,3 +382,21 @@ async def test_the_messages_of_a_batch_need_no_version_of_the_code(world: World)
     await batch(world)
     counted = await world.store.count_versions()
     assert sorted((count.has_begun, count.tasks) for count in counted) == [(False, 1), (True, 1)]
+
+
+async def test_a_signal_to_a_message_of_a_batch_is_refused_and_names_the_batch(world: World) -> None:
+    await world.process()
+    numbers = await send(world, "m1", "m2", "m3")
+    task, _ = await batch(world)
+    await world.refused(sending(numbers[1]), "in_batch")
+    assert isinstance(await world.apply(sending(numbers[0])), SignalKept)
+    await done(world, await world.task(task.task_no))
+    await world.refused(sending(numbers[1]), "ended")
+
+
+async def test_a_message_with_a_signal_is_in_no_batch_of_another_task(world: World) -> None:
+    await world.process()
+    numbers = await send(world, "m1", "m2", "m3")
+    assert isinstance(await world.apply(sending(numbers[1])), SignalKept)
+    task, lines = await batch(world)
+    assert (task.task_id, lines) == ("m1", [1])

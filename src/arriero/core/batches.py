@@ -125,6 +125,7 @@ def _may_join(task: TaskRow, first: TaskRow, now: Instant) -> bool:
         and task.opened_count == 0
         and task.parent_step is None
         and task.ledger_no is None
+        and task.inbox == 0
         and task.paused_at is None
         and not is_snoozed(task, now)
         and not is_on_probation(task)

@@ -120,6 +120,11 @@ def find_refusal(
         because, why = "undone", f"the task is {task.state}: its code receives nothing any longer"
     elif task.state is TaskState.PROCESSED:
         because, why = "ended", "the task has ended: its code receives nothing any longer"
+    elif task.batch_no not in (None, task.task_no):
+        because = "in_batch"
+        why = (
+            f"its message is in the batch of another task, number {task.batch_no}, whose code runs: send it to that one"
+        )
     elif inbox.count >= INBOX_MAX or inbox.size + len(command.value.encode()) > INBOX_BYTES_MAX:
         because = "inbox_full"
         waiting = f"{format_count(inbox.count, 'signal')} with {inbox.size:,} bytes"

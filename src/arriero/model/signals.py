@@ -28,6 +28,7 @@ RefusedBecause = Literal[
     "ended",
     "continued",
     "undone",
+    "in_batch",
     "another_app",
     "another_value",
     "past_life",

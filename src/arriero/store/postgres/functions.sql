@@ -740,6 +740,10 @@ BEGIN
         ELSIF task.state = 'processed' THEN
             verdict := 'ended';
             detail := 'the task has ended: its code receives nothing any longer';
+        ELSIF task.batch_no <> task.task_no THEN
+            verdict := 'in_batch';
+            detail := 'its message is in the batch of another task, number ' || task.batch_no
+                || ', whose code runs: send it to that one';
         ELSIF box.waiting >= inbox_max OR box.size + octet_length(asked.value) > inbox_bytes_max THEN
             verdict := 'inbox_full';
             detail := to_char(box.waiting, 'FM999,999,999') || ' signal' || CASE WHEN box.waiting = 1 THEN '' ELSE 's' END
