@@ -11,6 +11,7 @@ from arriero import Agent, App, InvalidInput, Signal, Workflow, workflow
 from arriero.client.session import load_task
 from arriero.client.task_explanation import load_explanation
 from arriero.errors import DefinitionError
+from arriero.explain.code_versions import diagnose_code_versions
 
 go = Signal("go", int)
 
@@ -102,6 +103,22 @@ async def test_a_pinned_task_is_continued_by_its_deployment_alone(machine: Machi
         assert (seen["2@blue"], seen["2@green"]) == ((0, 1), (1, 0))
         async with blue.running():
             assert await within(blue.task("order").result()) == [2, "new", 1]
+    await machine.check()
+
+
+async def test_the_commands_that_are_named_for_a_task_of_a_deployment_move_it_to_code_of_none(machine: Machine) -> None:
+    await begin(machine, *shop(machine, 2, deployment="blue", pins=True), "order")
+    app, _ = shop(machine, 2)
+    async with app.running():
+        await app.task("order").send(go(1), signal_id="go")
+        store = app.session.store
+        _, why, *_ = await load_explanation(store, await load_task(app.session, "order"))
+        assert "`arriero task pin order --to 2@ --reason TEXT`" in "; ".join(reason.says for reason in why.reasons)
+        now, processes = await store.known_processes()
+        (finding, *_) = diagnose_code_versions(await store.count_versions(), processes, now)
+        assert finding.remedy.endswith("arriero task pin --workflow pay --code-version 2@blue --to 2@ --reason TEXT")
+        await app.task("order").pin("2@", by="ana", reason="no deployments any longer")
+        assert await within(app.task("order").result()) == [2, "new", 1]
     await machine.check()
 
 

@@ -9,7 +9,7 @@ import msgspec
 from ..core.lease import is_alive, read_process_about
 from ..model import Instant, TaskState
 from ..model.instants import as_datetime
-from ..model.processes import FIRST_ALONE, FIRST_VERSION, ProcessAbout, ProcessRow, read_code_version
+from ..model.processes import FIRST_ALONE, FIRST_VERSION, ProcessAbout, ProcessRow, name_version, read_code_version
 from ..store.contract import VersionCount
 from ..text.escaping import shell_word
 from ..text.format import format_count
@@ -119,8 +119,9 @@ def _describe_lack(view: CodeVersionView, views: list[CodeVersionView]) -> Findi
     )
     if not others:
         return Finding("care", "versions", says, "start a process that has it: arriero run MODULE:APP")
-    words = ["--workflow", shell_word(view.workflow), "--code-version", shell_word(view.version)]
-    command = f"arriero task pin {' '.join(words)} --to {shell_word(others[-1])} --reason TEXT"
+    known = {one.version for one in views if (one.app, one.workflow) == (view.app, view.workflow)}
+    words = ["--workflow", shell_word(view.workflow), "--code-version", shell_word(name_version(view.version, known))]
+    command = f"arriero task pin {' '.join(words)} --to {shell_word(name_version(others[-1], known))} --reason TEXT"
     return Finding("care", "versions", says, f"start a process that has it, or move the tasks: {command}")
 
 

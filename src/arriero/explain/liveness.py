@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from ..core.apps import may_run
 from ..core.lease import is_alive, read_process_about
 from ..model import NOT_SAID, STEP_PREFIX, Instant, TaskRow
-from ..model.processes import FIRST_VERSION, ProcessRow, has_version
+from ..model.processes import FIRST_VERSION, ProcessRow, has_version, name_version
 from ..text.format import shorten_process_name
 
 
@@ -118,7 +118,7 @@ def describe_missing_version(task: TaskRow, others: Sequence[ProcessRow]) -> str
         others: processes alive with the code in other versions.
     """
     version, newest = task.code_version or FIRST_VERSION, read_process_about(others[-1]).versions.get(task.workflow, ())
-    to = shlex.quote(newest[0] if newest else FIRST_VERSION)
+    to = shlex.quote(name_version(newest[0] if newest else FIRST_VERSION, (version,)))
     command = f"arriero task pin {shlex.quote(task.task_id)} --to {to} --reason TEXT"
     return (
         f"no process alive has code version {version} of {format_code_name(task.workflow)}: start one that has it, or let another"

@@ -96,6 +96,11 @@ def change_version(before: str | None, to: str) -> str:
     return format_code_version(version if number is None else number, deployment if name is None else name)
 
 
+def name_version(version: str, others: Iterable[str]) -> str:
+    """Name a version in a command as no other one: ``2@`` of no named deployment, if any of the others is of one."""
+    return f"{version}@" if "@" not in version and any("@" in other for other in others) else version
+
+
 def is_of_version(task: TaskRow, asked: str) -> bool:
     """Returns True if a task has begun with a version that is asked for. ``asked``: see ``read_version_change``."""
     if task.started_at is None:
