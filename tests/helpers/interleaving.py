@@ -26,8 +26,10 @@ STEPS_MAX = 7
 PATIENCE_SECONDS = 60.0  # until a side that neither arrives nor waits for a lock fails the test
 LIMITS = TransactionLimits(lock=60.0, statement=60.0, idle=60.0)
 # They lock nothing and read nothing that the other side could change: no order of theirs makes a difference.
-# Limits: no Agent of a scene has some, so nothing is found and nothing locked.
-WITHOUT_TURN = frozenset(("BEGIN", "settings", "select_now", "take_numbers", "select_limits", "lock_limits"))
+# Limits: no Agent of a scene has some, so nothing is found and nothing locked. So it is with convoys that gather a batch.
+WITHOUT_TURN = frozenset(
+    ("BEGIN", "settings", "select_now", "take_numbers", "select_limits", "lock_limits", "lock_full_convoys")
+)
 STOPPED, WAITING, OVER = "stopped", "waiting", "over"
 
 Operation = Callable[[PostgresSession], Any]

@@ -262,7 +262,14 @@ async def life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 def missing(life: ThreeStores) -> list[str]:
     """Of what is to be met: what came too rarely to show anything."""
-    applied = ("Advance", "EndByLimit", "FreeTask", "Recover", "Report", *(f"Operate {verb}" for verb in Verb))
+    applied = (
+        "Advance",
+        "EndByLimit",
+        "FreeTask",
+        "Recover",
+        "Report",
+        *(f"Operate {verb}" for verb in Verb if verb is not Verb.PIN),
+    )
     wanted = {f"{name}: Applied" for name in applied} | {"Claim: Claimed", "Take: Taken"}
     wanted |= {f"Submit: {answer}" for answer in (True, False, "conflict")}
     wanted |= {"renew: True", "renew: False", "retire: retired", "drop_statuses: True", "purge: True"}
@@ -272,7 +279,7 @@ def missing(life: ThreeStores) -> list[str]:
     for asked, times in life.met.items():  # each verdict, whatever it was about
         found[asked.partition(": ")[2]] += times
     wanted |= {"moved_on", "stale", "duplicate", "late", "unknown", "old_term", "not_allowed", "came_first"}
-    seldom = {f"OperateConvoy {verb}: ConvoyApplied" for verb in ConvoyVerb}
+    seldom = {f"OperateConvoy {verb}: ConvoyApplied" for verb in ConvoyVerb} | {"Operate pin: Applied"}
     seldom |= {f"Submit: another {what}" for what in ("body", "workflow", "convoy", "sequence", "end mark")}
     least = dict.fromkeys(wanted, DOZENS) | dict.fromkeys(seldom, SOME)
     return [f"{what} {found[what]} times" for what, times in sorted(least.items()) if found[what] < times]
