@@ -196,7 +196,8 @@ async def test_the_tasks_of_a_ledger_are_found_by_an_index_however_many_others_t
         "from_ledger": ledger.ledger_no,
         "after": 0,
     }
-    nobody = dict.fromkeys(("before", "failed", *TaskFilter.__struct_fields__)) | asked | {"limit": 20}
+    names = ("before", "failed", "version", "deployment", *TaskFilter.__struct_fields__)
+    nobody = dict.fromkeys(names) | asked | {"limit": 20}
     statements = Statements("arriero")
     filtered = task_filter.narrow_to_ledger(statements("select_filtered"), OF_LEDGER)
     wanted = {
