@@ -358,6 +358,8 @@ async def test_a_task_that_has_the_id_of_a_run_holds_the_one_that_needs_it(world
     await pay(task, 1)
     with pytest.raises(TaskHeld, match=r"needs the id 'c~1', which another task has"):
         await task.result()
+    _, explained, *_ = await load_explanation(world.app.session.store, await load_task(world.app.session, "c"))
+    assert "purge the task that has the id of its run" in str(explained)
 
 
 async def test_a_task_that_handles_a_batch_is_held(world: World) -> None:

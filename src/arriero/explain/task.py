@@ -57,6 +57,7 @@ _HINTS = {
     "unawaited": "its workflow's code asked for a step and never awaited it: fix the code, then resubmit",
     "lost": "see in the processes' logs why they died or froze before you resubmit it",
     "limit": "resubmit begins its limit again",
+    "run_id_taken": "purge the task that has the id of its run, then resubmit this one",
     "refused_arguments": "bring back code that takes its arguments, then resubmit; or, as long as it has no steps, resubmit it with others",
 }
 
