@@ -26,7 +26,7 @@ from ...model import (
 from ...model.agents import NO_LIMIT_KEYS
 from ...model.workflow_pauses import NO_PAUSES, Pauses
 from .. import columns
-from ..columns import load_statements
+from ..columns import list_columns, load_statements
 from ..quarantine import Quarantine
 from ..readable import without_body
 from ..rows import as_stored
@@ -56,7 +56,21 @@ STORE_LINK, STORE_HEAD = "history_link", "history_head"
 @cache
 def query(name: str) -> str:
     """A statement of ``queries`` by its name."""
-    return load_statements(__package__)[name]
+    return _fill_statements()[name]
+
+
+@cache
+def _fill_statements() -> dict[str, str]:
+    """The statements in ``queries``, with the columns of whole rows in them."""
+    rows = {"task": columns.TASK, "step": columns.STEP, "convoy": columns.CONVOY, "tail": columns.TAIL}
+    words = {f"{{{name}}}": list_columns(names) for name, names in rows.items()}
+    return {name: _fill(text, words) for name, text in load_statements(__package__).items()}
+
+
+def _fill(text: str, words: Mapping[str, str]) -> str:
+    for word, listed in words.items():
+        text = text.replace(word, listed)
+    return text
 
 
 def step_range(task_no: int) -> dict[str, int]:

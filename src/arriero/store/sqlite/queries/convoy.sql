@@ -1,22 +1,16 @@
 -- select_convoy: one convoy.
-SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
-       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
-       trace_link, full_at
+SELECT {convoy}
   FROM arriero_convoy
  WHERE convoy_no = :convoy_no
 
 -- select_convoy_by_key: the convoy of a key.
-SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
-       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
-       trace_link, full_at
+SELECT {convoy}
   FROM arriero_convoy
  WHERE convoy_no = (SELECT convoy_no FROM arriero_convoy_tail WHERE key = :key AND placed > 0)
 
 -- select_convoys: convoys after a number, in the order of their numbers.
 -- Params: after, shown (a state as people see it; null: all that are not idle), limit.
-SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
-       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
-       trace_link, full_at
+SELECT {convoy}
   FROM arriero_convoy
  WHERE convoy_no > :after
    AND convoy_no IN (SELECT convoy_no FROM arriero_convoy_tail WHERE placed > 0)
@@ -27,20 +21,18 @@ SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, rea
  LIMIT :limit
 
 -- select_tail_by_key: the end of a convoy by its key.
-SELECT convoy_no, key, ordering, placed, last_rank, end_rank, asks
+SELECT {tail}
   FROM arriero_convoy_tail
  WHERE key = :key
 
 -- select_tails: the ends of convoys.
-SELECT convoy_no, key, ordering, placed, last_rank, end_rank, asks
+SELECT {tail}
   FROM arriero_convoy_tail
  WHERE convoy_no IN (SELECT value FROM json_each(:convoy_nos))
 
 -- select_due_convoys: convoys whose next turn must be decided, longest due first.
 -- Params: apart (JSON array: convoys to be left alone).
-SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
-       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
-       trace_link, full_at
+SELECT {convoy}
   FROM arriero_convoy
  WHERE look_at IS NOT NULL AND look_at <= :now
    AND convoy_no NOT IN (SELECT value FROM json_each(:apart))
@@ -49,9 +41,7 @@ SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, rea
 
 -- select_full_convoys: convoys whose open task gathers a batch that is full.
 -- Params: apart (JSON array: convoys to be left alone).
-SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
-       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
-       trace_link, full_at
+SELECT {convoy}
   FROM arriero_convoy INDEXED BY arriero_convoy_gathers
  WHERE full_at IS NOT NULL
    AND full_at <= (SELECT placed FROM arriero_convoy_tail AS tail WHERE tail.convoy_no = arriero_convoy.convoy_no)
@@ -66,26 +56,14 @@ SELECT task_no FROM arriero_task INDEXED BY arriero_task_waiting
  LIMIT 1
 
 -- select_waiting: the first tasks of a convoy that wait for their turn, in their order.
-SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
-       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
-       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
+SELECT {task}
   FROM arriero_task INDEXED BY arriero_task_waiting
  WHERE turn = 'waiting' AND convoy_no = :convoy_no
  ORDER BY rank, place
  LIMIT :limit
 
 -- select_waiting_line: tasks of a convoy that wait after a rank and place, in their order, with their arguments.
-SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
-       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
-       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no,
+SELECT {task},
        (SELECT arguments FROM arriero_body WHERE arriero_body.task_no = arriero_task.task_no)
   FROM arriero_task INDEXED BY arriero_task_waiting
  WHERE turn = 'waiting' AND convoy_no = :convoy_no AND (rank, place) > (:rank, :place)
@@ -93,38 +71,20 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
  LIMIT :limit
 
 -- select_set_aside: the first tasks of a convoy that were set aside and are still held.
-SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
-       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
-       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
+SELECT {task}
   FROM arriero_task INDEXED BY arriero_task_set_aside
  WHERE turn = 'set_aside' AND convoy_no = :convoy_no AND state = 'error'
  ORDER BY place
  LIMIT :limit
 
 -- select_unended_messages: tasks whose messages a batch has and that are not in the state in which it ended.
-SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
-       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
-       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
+SELECT {task}
   FROM arriero_task INDEXED BY arriero_task_batch
  WHERE batch_no = :batch_no AND task_no <> :batch_no AND state <> :state
  ORDER BY task_no
 
 -- select_of_sequence: the task of a convoy with a number of the producer's sequence.
-SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
-       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
-       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
+SELECT {task}
   FROM arriero_task
  WHERE convoy_no = :convoy_no AND sequence = :sequence
 

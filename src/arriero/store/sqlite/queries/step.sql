@@ -1,30 +1,18 @@
 -- select_step: one step.
-SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
-       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
-       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys, routing
+SELECT {step}
   FROM arriero_step
  WHERE step_no = :step_no
 
 -- select_steps: all steps of a task in the order in which they were opened.
 -- Params: first, end (step numbers; end is not in it).
-SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
-       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
-       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys, routing
+SELECT {step}
   FROM arriero_step
  WHERE step_no >= :first AND step_no < :end
  ORDER BY step_no
 
 -- select_open_steps: pending and running steps of a task, timers included, in the order in which they were opened.
 -- Params: first, end (step numbers; end is not in it).
-SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
-       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
-       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys, routing
+SELECT {step}
   FROM arriero_step
  WHERE step_no >= :first AND step_no < :end AND state IN ('pending', 'running')
  ORDER BY step_no
@@ -68,11 +56,7 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
      WHERE priority.of >= :priority_from
      ORDER BY 1, 2
      LIMIT :limit)
-SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
-       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
-       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys, routing
+SELECT {step}
   FROM found CROSS JOIN arriero_step ON step_no = found.number
  ORDER BY found.position, found.number
 
@@ -102,21 +86,13 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
      WHERE priority.of >= :priority_from
      ORDER BY 1, 2
      LIMIT :limit)
-SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
-       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
-       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys, routing
+SELECT {step}
   FROM found CROSS JOIN arriero_step ON step_no = found.number
  ORDER BY found.position, found.number
 
 -- select_expired: running steps whose time has passed, longest first.
 -- Params: apart (JSON array: tasks to be left alone).
-SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
-       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
-       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys, routing
+SELECT {step}
   FROM arriero_step INDEXED BY arriero_step_running
  WHERE complete_by IS NOT NULL AND complete_by <= :now
    AND step_no >> 20 NOT IN (SELECT value FROM json_each(:apart))
@@ -140,11 +116,7 @@ SELECT min(deadline) FROM (
 
 -- select_starved: requests that nobody took within wait_within.
 -- Params: apart (JSON array: tasks to be left alone).
-SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
-       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
-       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys, routing
+SELECT {step}
   FROM arriero_step INDEXED BY arriero_step_starving
  WHERE wait_by IS NOT NULL AND wait_by <= :now AND state = 'pending'
    AND step_no >> 20 NOT IN (SELECT value FROM json_each(:apart))
@@ -182,11 +154,7 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
             WHERE priority.of >= :priority_from
             ORDER BY first.not_before - first.priority * :head_start, first.step_no
             LIMIT :of_each))
-SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
-       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
-       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys, routing
+SELECT {step}
   FROM found CROSS JOIN arriero_step ON step_no = found.number
  ORDER BY found.no, found.position, found.number
 

@@ -1,11 +1,5 @@
 -- select_task: one task.
-SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
-       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
-       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
+SELECT {task}
   FROM arriero_task
  WHERE task_no = :task_no
 
@@ -21,13 +15,7 @@ SELECT task_id, workflow, incarnation FROM arriero_task WHERE task_no = :task_no
 
 -- select_ended: those of some tasks that have ended.
 -- Params: task_nos (JSON array).
-SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
-       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
-       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
+SELECT {task}
   FROM arriero_task
  WHERE task_no IN (SELECT value FROM json_each(:task_nos)) AND state IN ('processed', 'compensated', 'error')
  ORDER BY task_no
@@ -67,13 +55,7 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
             LIMIT :limit)
      ORDER BY 1, 2
      LIMIT :limit)
-SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
-       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
-       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no,
+SELECT {task},
        (SELECT arguments FROM arriero_body WHERE arriero_body.task_no = arriero_task.task_no)
   FROM found CROSS JOIN arriero_task ON task_no = found.number
  ORDER BY found.position, found.number
@@ -172,13 +154,7 @@ SELECT task_no
 -- select_filtered: tasks that match a filter, in the order of submission.
 -- Params: after, before (task_no), limit; state, workflow, submitted_before, submitted_since, code, text (folded), paused,
 -- version and deployment (of its code), snoozed, snoozed_at, app, agent, step (null: any); apps, workflows (JSON arrays; null: any); tags (JSON object; null: any).
-SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
-       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
-       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
+SELECT {task}
   FROM arriero_task AS task
  WHERE task_no > :after
    AND (:before IS NULL OR task_no < :before)

@@ -16,13 +16,7 @@ DELETE FROM arriero_workflow_pause WHERE app = :app AND workflow = :workflow
 
 -- lock_waiting_for_workflow: free tasks that wait for a workflow, by number.
 -- Params: apps (JSON array), waits (the not_before of such tasks).
-SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
-       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
-       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app, trace_context, from_ledger, submitter,
-       snoozed_until,
-       inbox, tags, submitted_tags, parent_step, depth, forked_from, batch_no, code_version, run, first_no, next_no
+SELECT {task}
   FROM arriero_task INDEXED BY arriero_task_due
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
    AND workflow = :workflow AND app IN (SELECT value FROM json_each(:apps)) AND not_before = :waits
