@@ -11,6 +11,7 @@ import msgspec
 from arriero.audit.check import Violation
 from arriero.client import task_verbs
 from arriero.client.replies import Acknowledger, Replies
+from arriero.core.children import name_task
 from arriero.errors import InvalidInput, StoreError
 from arriero.model import Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, Verb, later
 from arriero.model.agents import AgentVerb, BreakerRow
@@ -288,8 +289,7 @@ class People:
 
     def _note_published(self, task: TaskRow, kinds: list[str]) -> None:
         """Note what a run of a task has published. Its reader knows the task by its id alone."""
-        task_id = task.task_id if task.next_no is None else task.task_id.removesuffix(f"~{task.run}")
-        self._published[task_id][task.run] = kinds
+        self._published[name_task(task)][task.run] = kinds
 
     def _of_task(self, task_id: str, kinds: list[str]) -> list[Violation]:
         seen: dict[int, str] = {}

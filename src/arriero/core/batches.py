@@ -17,8 +17,9 @@ from ..model.commands import GatherBatch
 from ..payloads.codec import PAYLOAD_BYTES_MAX
 from .apps import is_another_app
 from .changes import Change, Refused, Rows
-from .convoys import ConvoyWriter
+from .convoys import ConvoyWriter, was_skipped
 from .lease import is_on_probation
+from .placement import pass_number
 from .starts import is_snoozed
 from .supervision import decode_task_policy
 from .writer import Writer
@@ -95,7 +96,7 @@ def find_messages(first: Loaded, line: Sequence[Loaded], convoy: ConvoyRow, now:
         task, also = one.task, _read_list(one.arguments)
         size += len(one.arguments.encode())
         fits = also is not None and also[0] == name and size <= PAYLOAD_BYTES_MAX
-        if not fits or not _may_join(task, first.task, now) or _comes_late(task, expected):
+        if not fits or not _may_join(task, first.task, now) or was_skipped(task, expected):
             is_closed = True
             break
         if task.sequence is not None and task.sequence > expected:
@@ -103,7 +104,7 @@ def find_messages(first: Loaded, line: Sequence[Loaded], convoy: ConvoyRow, now:
         assert also is not None
         values += also[1]
         messages.append(one)
-        expected = expected if task.sequence is None else max(expected, task.sequence + 1)
+        expected = pass_number(expected, task)
     return Gathered(messages, msgspec.json.encode({name: values}).decode(), is_closed)
 
 
@@ -132,11 +133,6 @@ def _may_join(task: TaskRow, first: TaskRow, now: Instant) -> bool:
         and (task.due_at is None or task.due_at <= now)
         and (task.complete_by is None or task.complete_by > now)
     )
-
-
-def _comes_late(task: TaskRow, expected: int) -> bool:
-    """Returns True if its number was skipped before it came: it is set aside in its turn."""
-    return task.sequence is not None and task.sequence < expected and task.incarnation == 1
 
 
 def _begin_batch(writer: Writer, convoy_writer: ConvoyWriter, found: Gathered, most: int) -> None:
@@ -179,7 +175,7 @@ def _hand_over(task: TaskRow, head: TaskRow, convoy_writer: ConvoyWriter, rows: 
     convoy = convoy_writer.convoy
     convoy_writer.set(
         reached=max(convoy.reached, task.rank),
-        expected=convoy.expected if task.sequence is None else max(convoy.expected, task.sequence + 1),
+        expected=pass_number(convoy.expected, task),
     )
     member.events.append(
         ConvoyBatched(

@@ -30,7 +30,7 @@ from ..model.processes import choose_version, has_version
 from .apps import may_run
 from .changes import Change, ConvoyChange, Rows
 from .lease import PROBATION_FROM
-from .placement import open_turn
+from .placement import open_turn, pass_number
 from .speculative_start import claim, open_first_steps
 from .supervision import decode_task_policy
 from .writer import Writer
@@ -66,6 +66,11 @@ class NextUnreadable(Held):
     def __init__(self, error: UnreadableRow) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def was_skipped(task: TaskRow, expected: int) -> bool:
+    """Returns True if the task's number was skipped before it came. One that an operator brought back is not late."""
+    return task.sequence is not None and task.incarnation == 1 and task.sequence < expected
 
 
 class ConvoyWriter:
@@ -139,7 +144,7 @@ class ConvoyWriter:
             fence=self.convoy.fence + 1,
             from_rank=min(self.convoy.from_rank, task.rank),  # one that came back may wait before it
             reached=max(self.convoy.reached, task.rank),
-            expected=self.convoy.expected if task.sequence is None else max(self.convoy.expected, task.sequence + 1),
+            expected=pass_number(self.convoy.expected, task),
             gap_since=None,
             look_at=None,
         )
@@ -218,7 +223,7 @@ class ConvoyWriter:
                         return
                     if not self._pass_gap(task):
                         return
-                if self._was_skipped(task):
+                if was_skipped(task, self.convoy.expected):
                     self._refuse_late(task)
                 elif task.state is TaskState.HELD:
                     if not self._pass_failed(task):
@@ -239,10 +244,6 @@ class ConvoyWriter:
         assert self.tail is not None
         self.tail = replace(self.tail, asks=True)
         self.set(state=ConvoyState.IDLE, gap_since=None, look_at=None)
-
-    def _was_skipped(self, task: TaskRow) -> bool:
-        """Returns True if the task's number was skipped before it came. One that an operator brought back is not late."""
-        return task.sequence is not None and task.incarnation == 1 and task.sequence < self.convoy.expected
 
     def _refuse_late(self, task: TaskRow) -> None:
         writer = Writer(task, self.rows, self.now, None)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..events.base import payload_hash
 from ..events.task import StepCopied, TaskForked
-from ..model import STEP_BITS, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, step_number
+from ..model import Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, split_number, step_number
 from ..model.answers import Refusal
 from ..model.commands import Fork, Submit
 from ..model.failures import read_step_failure
@@ -23,12 +23,6 @@ from .supervision import decode_task_policy, may_have_happened
 from .undo import FORWARD_KINDS, build_idempotency_key
 
 FORK = "fork"
-_ORDINALS = (1 << STEP_BITS) - 1
-
-
-def split_number(step_no: int) -> tuple[int, int]:
-    """Split the number of a step into that of its task and its ordinal."""
-    return step_no >> STEP_BITS, step_no & _ORDINALS
 
 
 def find_source(step: StepRow) -> int | None:
@@ -160,7 +154,7 @@ def _mark(step: StepRow) -> str:
 
 
 def _disown_request(result: str) -> str:
-    """Give a request that another task has received a number that no request to the fork has: nobody waits for the fork's reply."""
+    """Give a request that another task has received a number that no request to the fork has: no caller waits for the reply of the fork."""
     taken = read_taken_request(result)
     return msgspec.json.encode(replace(taken, request=-abs(taken.request))).decode()
 

@@ -135,6 +135,11 @@ def place_task(task: TaskRow, command: Submit, spot: Spot, now: Instant) -> Plac
     return Placement(task, tail, convoy, (event,))
 
 
+def pass_number(expected: int, task: TaskRow) -> int:
+    """Return the next number that a convoy expects, once the turn of a task has come."""
+    return expected if task.sequence is None else max(expected, task.sequence + 1)
+
+
 def open_turn(task: TaskRow, convoy: ConvoyRow, now: Instant) -> tuple[TaskRow, ConvoyRow, ConvoyOpened]:
     """Begin the task's turn: it may be claimed, and no other task of its key."""
     assert task.rank is not None
@@ -147,7 +152,7 @@ def open_turn(task: TaskRow, convoy: ConvoyRow, now: Instant) -> tuple[TaskRow, 
         number=convoy.number + 1,
         from_rank=task.rank,
         reached=max(convoy.reached, task.rank),
-        expected=convoy.expected if task.sequence is None else max(convoy.expected, task.sequence + 1),
+        expected=pass_number(convoy.expected, task),
         gap_since=None,
         full_at=None,
         alerted_task=None if convoy.alerted_task == task.task_no else convoy.alerted_task,

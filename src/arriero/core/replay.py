@@ -229,7 +229,7 @@ class Execution:
         self.note_created(by)
 
     def note_continued(self, call: WorkflowCall[Any]) -> None:
-        """The code is about to end this run with the call of the next one, which nobody awaits."""
+        """The code is about to end this run with the call of the next one, which is never awaited."""
         self._unawaited.pop(call.number, None)
 
     def open(self, call: StepCall[Any]) -> asyncio.Future[Any]:

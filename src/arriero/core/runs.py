@@ -9,7 +9,7 @@ from ..events import Event
 from ..events.base import START
 from ..events.convoy import ConvoyContinued
 from ..events.task import TaskContinued, TaskSubmitted
-from ..model import STEP_BITS, Instant, Loaded, SignalRow, TaskRow, TaskState, later
+from ..model import Instant, Loaded, SignalRow, TaskRow, TaskState, later, split_number
 from ..model.failures import TaskFailure
 from ..model.moves import Continue, Hold
 from ..model.signals import PASSED_ON, is_note
@@ -78,8 +78,7 @@ def continue_task(writer: Writer, ending: Continue) -> Change | None:
     writer.signals += [replace(signal, step=PASSED_ON) for signal in passed]
     signals = [replace(signal, task_no=number, number=count) for count, signal in enumerate(passed, 1)]
     following = _build_next_row(task, ending, number, first_no, len(signals), writer.now)
-    events: list[Event] = [_build_submitted(task, following, ending)]
-    events += map(build_sent, signals)
+    events: list[Event] = [_build_submitted(task, following, ending), *map(build_sent, signals)]
     if task.convoy_no is not None:
         events.append(_keep_turn(writer, task, ending, number))
     return Change(following, [], [], events, [], arguments=ending.arguments, signals=signals)
@@ -158,7 +157,8 @@ def _build_next_row(task: TaskRow, ending: Continue, number: int, first_no: int,
 
 
 def _build_submitted(task: TaskRow, following: TaskRow, ending: Continue) -> TaskSubmitted:
-    parent_step = task.parent_step
+    """Build the first event of the next run. ``build_new_task`` writes that of a submission itself: each call there is counted."""
+    parent, parent_step = (None, None) if task.parent_step is None else split_number(task.parent_step)
     assert following.not_before is not None
     return TaskSubmitted(
         workflow=following.workflow,
@@ -169,8 +169,8 @@ def _build_submitted(task: TaskRow, following: TaskRow, ending: Continue) -> Tas
         reply_to=following.reply_to,
         app=following.app,
         tags={} if following.tags is None else read_tags(following.tags),
-        parent=None if parent_step is None else parent_step >> STEP_BITS,
-        parent_step=None if parent_step is None else parent_step & ((1 << STEP_BITS) - 1),
+        parent=parent,
+        parent_step=parent_step,
         continues=task.task_no,
         run=following.run,
         statuses=following.status_count,

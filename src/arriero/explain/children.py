@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..core.children import describe_child, find_child_step
-from ..core.forks import find_source, split_number
+from ..core.forks import find_source
 from ..core.parents import ParentStep
 from ..core.supervision import read_step_policy
-from ..model import STEP_BITS, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
+from ..model import STEP_BITS, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, split_number
 from ..text.escaping import shell_argument
 
 

@@ -1,7 +1,7 @@
 """Reasons of forks, and of tasks that others are forked from: who owns which effect."""
 
-from ..core.forks import find_source, split_number
-from ..model import Loaded, TaskState
+from ..core.forks import find_source
+from ..model import Loaded, TaskState, split_number
 from ..text.escaping import shell_argument
 from ..text.format import format_count
 from .children import NO_FAMILY, Relatives, format_explain

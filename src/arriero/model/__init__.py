@@ -487,6 +487,11 @@ def step_number(task_no: int, ordinal: int) -> int:
     return task_no << STEP_BITS | ordinal
 
 
+def split_number(step_no: int) -> tuple[int, int]:
+    """Split the number of a step into that of its task and its ordinal."""
+    return step_no >> STEP_BITS, step_no & ((1 << STEP_BITS) - 1)
+
+
 FAILED_IN_OUTAGE = 0  # as ``StepRow.canary``; fences of breakers begin with 1
 STEP_PREFIX = "step:"  # of the workflow name of a task of one step
 UNDO_PREFIX = "undo:"  # how a compensation is named to a verb

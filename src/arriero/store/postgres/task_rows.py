@@ -379,7 +379,7 @@ class PostgresTaskRows(PostgresWrittenRows):
         return number
 
     def add_run(self, earlier: TaskRow, task: TaskRow, arguments: str) -> None:
-        self.flush()  # the run before has given up its id, and all else that is no other row's
+        self.flush()  # the run before has given up its id, and all else that must be unique
         self.transaction.write(INSERT_TASKS, [task])
         asked = {"task_no": task.task_no, "earlier": earlier.task_no, "arguments": arguments}
         self.ask("insert_body_of_run", asked)

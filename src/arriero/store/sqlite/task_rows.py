@@ -391,7 +391,7 @@ class SqliteTaskRows(SqliteWrittenRows):
                 self._known.forget_waiting(task)
 
     def add_run(self, earlier: TaskRow, task: TaskRow, arguments: str) -> None:
-        self.flush()  # the run before has given up its id, and all else that is no other row's
+        self.flush()  # the run before has given up its id, and all else that must be unique
         self._by_id[earlier.task_id], self._by_id[task.task_id] = earlier, task
         self._known.keep_task(task)
         self._added_tasks[task.task_no] = task
