@@ -66,8 +66,9 @@ async def test_head_is_answered_like_get_by_every_route_but_a_stream_and_passes_
                 streams.append(path)
                 continue
             assert known.status_code == (await world.http.get(path)).status_code, path
-            assert unknown.status_code == (known.status_code if operation.needs.public else 401), path
-        assert streams == ["/v1/tasks/t-1/changes", "/v1/replies/{queue}/events"]
+            refused = 303 if operation.is_page else 401  # a page leads to the form to sign in
+            assert unknown.status_code == (known.status_code if operation.needs.public else refused), path
+        assert streams == ["/v1/tasks/t-1/changes", "/v1/replies/{queue}/events", "/live/tasks/t-1"]
 
 
 async def test_every_route_refuses_a_caller_without_a_token() -> None:
@@ -78,6 +79,10 @@ async def test_every_route_refuses_a_caller_without_a_token() -> None:
                 continue
             path = operation.path.replace("{task_id}", "t-1").replace("{token_id}", "0011")
             answer = await world.http.request(operation.method, path, headers={"Authorization": ""})
+            if operation.is_page:
+                assert answer.status_code == 303, operation.path
+                assert answer.headers["location"].startswith("/sign-in?next=")
+                continue
             assert answer.status_code == 401, operation.path
             assert answer.headers["content-type"] == "application/problem+json"
             assert answer.headers["www-authenticate"].startswith("Bearer")

@@ -21,6 +21,7 @@ from ..operations.problems import INVALID_REQUEST
 from ..store.contract import SUPERVISOR_LEASE
 from .authentication import Authenticate, Authenticator, FunctionAuthenticator, TokenAuthenticator
 from .calls import ShutdownSignal
+from .console import console, render_problem
 from .parameters import EncodedPaths
 from .problems import (
     INTERNAL,
@@ -119,7 +120,7 @@ def build_application(
     gate = server.gate = Gate(client, authenticator, limits)
     server.security, server.shutdown = SecurityMiddleware(rules, gate.monotonic, client.session), gate.shutdown
     server.readiness = ServerReadiness(client, gate.shutdown)
-    for group in GROUPS:
+    for group in (*GROUPS, console):
         add_operations(server, gate, group)
     refuse_ungated_routes(server.routes)
     if rules.origins:
@@ -146,9 +147,11 @@ def _get_session(request: Request) -> Session:
 
 
 def _respond(request: Request, problem: Problem) -> Response:
-    get_note(request.scope).problem = problem.kind.code
+    note = get_note(request.scope)
+    note.problem = problem.kind.code
     problem.detail = hide_store(problem.detail, _get_session(request))
-    return build_problem_response(problem)
+    wants_page = problem.kind is NOT_FOUND and "text/html" in request.headers.get("accept", "")
+    return render_problem(request, problem) if note.is_page or wants_page else build_problem_response(problem)
 
 
 async def _answer_problem(request: Request, error: Exception) -> Response:

@@ -45,6 +45,18 @@ def read_bearer(values: Sequence[str]) -> str:
     return credential
 
 
+COOKIE = "arriero"  # of the console; it holds a token
+
+
+def use_cookie(request: Request) -> Request:
+    """Return the request of a page with the token of the console's cookie as its credential, unless it carries another one."""
+    token = request.cookies.get(COOKIE)
+    if not token or not token.isascii() or "authorization" in request.headers:
+        return request
+    bearer = (b"authorization", f"Bearer {token}".encode("ascii"))
+    return Request({**request.scope, "headers": [*request.scope["headers"], bearer]}, request.receive)
+
+
 CALLBACK_UNKNOWN = declare_problem(
     "callback-unknown",
     404,

@@ -75,7 +75,7 @@ WITH_BODY = (INVALID_JSON, UNSUPPORTED_MEDIA, TOO_LARGE, BODY_TOO_SLOW)
 
 def build_openapi(routes: Sequence[BaseRoute]) -> dict[str, Any]:
     """Build the document of a server's routes, as plain JSON values."""
-    gated = [route for route in routes if isinstance(route, GatedRoute)]
+    gated = [route for route in routes if isinstance(route, GatedRoute) and not route.operation.is_page]
     types = _list_types(route.operation for route in gated)
     schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
     schema_of = dict(zip(map(_key, types), schemas, strict=True))

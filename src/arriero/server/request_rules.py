@@ -13,10 +13,14 @@ _KEY = "arriero.note"  # shared by all copies of the scope
 
 
 class RequestNote:
-    """``operation``: its name; ``caller``: who sends it; ``problem``: the code of its refusal. Empty: not known, or none."""
+    """``operation``: its name; ``caller``: who sends it; ``problem``: the code of its refusal. Empty: not known, or none.
+
+    ``is_page``: the operation is a page of the console.
+    """
 
     def __init__(self) -> None:
         self.operation = ""
+        self.is_page = False
         self.caller = ""
         self.problem = ""
 

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
@@ -26,7 +27,7 @@ from ..errors import DefinitionError, InvalidInput
 from ..model.tokens import AGENT_PREFIX
 from ..operations.problems import INVALID_REQUEST, ProblemType
 from ..text.escaping import shell_word
-from .authentication import Authenticator, CallbackAuthenticator
+from .authentication import Authenticator, CallbackAuthenticator, use_cookie
 from .caller_limits import CallerLimits, CallerPlaces, RateLimits, RatePolicy, RequestPlace
 from .calls import Caller, HttpCall, ShutdownSignal
 from .connection_limits import is_kept
@@ -34,7 +35,7 @@ from .examples import build_example
 from .parameters import read_id
 from .problems import FORBIDDEN, INVALID_JSON, NOT_OPEN, OUT_OF_REACH, Problem
 from .request_body import JSON, read_body, refuse_doubtful_text
-from .request_rules import get_note
+from .request_rules import SAFE_METHODS, get_note
 from .scopes import ANY_TOKEN, Needs, describe_missing_scope
 
 EVENT_STREAM = "text/event-stream"
@@ -57,6 +58,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         body_media: media type of the body.
         is_narrowed: also for tokens that are restricted to Apps or workflows: it asks for nothing but what they reach. Other
             operations are as if they were not there for them.
+        is_page: of the console: its caller may be known by the console's cookie, its refusals are pages, and no document lists it.
         streams_body: the function reads the body itself, bit by bit; ``body`` is then the type of a line of it.
         answer: the type of the body of the answer; None: it has none, or is not JSON.
         answer_media: media type of the answer.
@@ -77,6 +79,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     body_media: str = JSON
     streams_body: bool = False
     is_narrowed: bool = False
+    is_page: bool = False
     answer: Any = None
     answer_media: str = JSON
     status: int = 200
@@ -146,7 +149,9 @@ class GatedRoute(APIRoute):
         async def pass_gate(request: Request) -> Response:
             begun_at = self.gate.monotonic()
             note = get_note(request.scope)
-            note.operation = self.operation.function.__name__
+            note.operation, note.is_page = self.operation.function.__name__, self.operation.is_page
+            if self.operation.is_page and (query := drop_empty_parameters(request)) is not None:
+                return RedirectResponse(f"{request.url.path}?{query}".rstrip("?"), 303)
             request.scope["arriero.call"] = await self.gate.admit(self.operation, request)
             refuse_unknown_parameters(request, known)
             # What may change something is never cut short. Health has few turns of a busy event loop to wait for.
@@ -186,6 +191,13 @@ def refuse_unknown_parameters(request: Request, known: AbstractSet[str]) -> None
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise Problem(INVALID_REQUEST, f"query parameter {twice!r} is there twice; give it once")
+
+
+def drop_empty_parameters(request: Request) -> str | None:
+    """Return the query without the parameters that are empty; None: none is. A form of a page sends each of its fields."""
+    given = request.query_params.multi_items()
+    filled = [(name, value) for name, value in given if value.strip()]
+    return urlencode(filled) if len(filled) < len(given) and request.method in SAFE_METHODS else None
 
 
 class GateLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,13 +247,13 @@ class Gate:
 
         Raises: Problem - no valid credential, too many requests, a scope that is missing, a body that is too large or too slow.
         """
-        caller = await self._identify(operation.needs, request)
+        caller = await self._identify(operation, request)
         get_note(request.scope).caller = caller.name
         key = caller.credential or caller.name
         if not operation.needs.is_open:
             (self._agent_rate if operation.needs.named == AGENT_PREFIX else self._rate).admit(key)
-        self._refuse_missing_scope(operation, caller, request)
-        self._refuse_out_of_reach(operation, caller)
+        refuse_missing_scope(operation, caller, read_id(request.path_params.get(operation.needs.path_name, "")))
+        refuse_out_of_reach(operation, caller, self._client.session.app)
         place = request.scope["arriero.place"] = self._enter(operation, key)
         body = b""
         if operation.body is not None and not operation.streams_body:
@@ -270,42 +282,50 @@ class Gate:
         body_max = limits.body_max if operation.body_max is None else operation.body_max
         return await read_body(request, body_max, limits.body_seconds, operation.body_media)
 
-    def _refuse_out_of_reach(self, operation: Operation, caller: Caller) -> None:
-        """Refuse a restricted caller what is of the whole store, and the requests of Agents of another App."""
-        reach = caller.reach
-        if reach.is_whole or operation.needs.public or operation.needs == ANY_TOKEN:
-            return
-        is_of_agent = operation.needs.named == AGENT_PREFIX
-        is_there = operation.is_narrowed or (
-            is_of_agent and not reach.workflows and reach.includes_app(self._client.session.app)
-        )
-        if not is_there:
-            raise Problem(
-                OUT_OF_REACH, f"the token of {caller.name} is restricted, and this is not of its Apps and workflows"
-            )
-
-    def _refuse_missing_scope(self, operation: Operation, caller: Caller, request: Request) -> None:
-        name = read_id(request.path_params.get(operation.needs.path_name, ""))
-        if missing := describe_missing_scope(operation.needs, caller.scopes, name):
-            command = f"arriero token create NAME --scope {shell_word(missing)}"
-            says = f"{caller.name} lacks the scope {missing}; a token that has it comes from `{command}`"
-            raise Problem(FORBIDDEN, says, scope=missing)
-
     async def confirm(self, operation: Operation, request: Request, seconds: float) -> None:
         """Admit the caller of a request that took long once more, so that a token that was revoked meanwhile does and learns nothing.
 
         Raises: Problem - the credential is no longer valid.
         """
         if seconds >= CONFIRM_SECONDS:
-            caller = await self._identify(operation.needs, request)
-            self._refuse_missing_scope(operation, caller, request)
+            caller = await self._identify(operation, request)
+            refuse_missing_scope(operation, caller, read_id(request.path_params.get(operation.needs.path_name, "")))
 
-    async def _identify(self, needs: Needs, request: Request) -> Caller:
+    async def authenticate(self, request: Request) -> Caller:
+        """Identify the sender of a request by its credential. Raises Problem (unauthenticated)."""
+        return await self._authenticator.authenticate(request)
+
+    async def _identify(self, operation: Operation, request: Request) -> Caller:
+        needs = operation.needs
         if needs.is_open:
             return Caller("", frozenset())
         if not self._client.session.is_open:  # there are no tokens to ask for
             raise Problem(NOT_OPEN, f"App {self._client.session.app} is not open in this process")
+        if operation.is_page:
+            request = use_cookie(request)
         return await (self._callbacks if needs.credential else self._authenticator).authenticate(request)
+
+
+def refuse_missing_scope(operation: Operation, caller: Caller, name: str = "") -> None:
+    """Refuse a caller who lacks a scope that an operation needs. ``name``: in its path, of an Agent or a queue. Raises Problem."""
+    if missing := describe_missing_scope(operation.needs, caller.scopes, name):
+        command = f"arriero token create NAME --scope {shell_word(missing)}"
+        says = f"{caller.name} lacks the scope {missing}; a token that has it comes from `{command}`"
+        raise Problem(FORBIDDEN, says, scope=missing)
+
+
+def refuse_out_of_reach(operation: Operation, caller: Caller, app: str) -> None:
+    """Refuse a restricted caller what is of the whole store, and the requests of Agents of another App. Raises Problem.
+
+    ``app``: of this server.
+    """
+    reach = caller.reach
+    if reach.is_whole or operation.needs.public or operation.needs == ANY_TOKEN or operation.is_narrowed:
+        return
+    is_of_agent = operation.needs.named == AGENT_PREFIX
+    if not (is_of_agent and not reach.workflows and reach.includes_app(app)):
+        says = f"the token of {caller.name} is restricted, and this is not of its Apps and workflows"
+        raise Problem(OUT_OF_REACH, says)
 
 
 def add_operations(server: FastAPI, gate: Gate, group: RouteGroup) -> None:

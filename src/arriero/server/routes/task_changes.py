@@ -64,7 +64,7 @@ async def _iterate_events(call: HttpCall, task_id: str, task_no: int, known: str
     yield b"retry: 1000\n\n"
     while not call.shutdown.has_begun:
         try:
-            version = await wait_until_shutdown(call, _wait(call, task_no, known))
+            version = await wait_until_shutdown(call, wait_for_version(call, task_no, known))
             await call.confirm(clock.monotonic() - begun_at)  # a token that was revoked meanwhile gets nothing more
             if version is None:
                 yield b": heartbeat\n\n"
@@ -81,7 +81,7 @@ async def _iterate_events(call: HttpCall, task_id: str, task_no: int, known: str
             return
 
 
-async def _wait(call: HttpCall, task_no: int, known: str | None) -> str | None:
+async def wait_for_version(call: HttpCall, task_no: int, known: str | None) -> str | None:
     """Wait for another version of a task; None: there was none until a heartbeat is due."""
     with suppress(TimeoutError):
         async with asyncio.timeout(HEARTBEAT_SECONDS):

@@ -1,0 +1,48 @@
+"""The operations of the API, as pages ask them: with the scopes and the reach of the one who looks at the page."""
+
+import functools
+from typing import Any
+
+from ..calls import HttpCall
+from ..problems import Problem
+from ..routes import GROUPS
+from ..routing import Operation, refuse_missing_scope, refuse_out_of_reach
+
+
+@functools.cache
+def list_operations() -> dict[str, Operation]:
+    """List the operations of the API by the names of their functions."""
+    return {operation.function.__name__: operation for group in GROUPS for operation in group.operations}
+
+
+def find_operation(name: str) -> Operation:
+    """Find an operation that the code names. Raises KeyError - there is none."""
+    return list_operations()[name]
+
+
+def may_ask(call: HttpCall, name: str) -> bool:
+    """Return True if the caller's scopes and reach allow an operation."""
+    try:
+        _refuse(call, find_operation(name))
+    except Problem:
+        return False
+    return True
+
+
+async def ask(call: HttpCall, name: str, **parameters: Any) -> Any:
+    """Ask an operation of the API as the caller of a page.
+
+    Args:
+        name: of its function, like ``list_tasks``.
+        parameters: of its path and its query, decoded.
+    Returns: its answer, without what the caller may not read.
+    Raises: Problem - a scope is missing, or what the operation refuses; the errors of the operation.
+    """
+    operation = find_operation(name)
+    _refuse(call, operation)
+    return call.show(await operation.function(call, **parameters))
+
+
+def _refuse(call: HttpCall, operation: Operation) -> None:
+    refuse_missing_scope(operation, call.caller)
+    refuse_out_of_reach(operation, call.caller, call.client.session.app)
