@@ -17,6 +17,7 @@ from .contract import Purge, Purged
 from .engine.agents import AgentMetricsOperations, BreakerOperations, RemoteAgentOperations
 from .engine.children import ChildOperations
 from .engine.code_versions import CodeVersionReading
+from .engine.history import HistoryReading
 from .engine.ledgers import LedgerOperations
 from .engine.limits import LimitOperations
 from .engine.processes import LeaseOperations, ObsoleteRowsOperations, ProcessOperations
@@ -47,6 +48,7 @@ class StateStore(
     WorkflowPauseOperations,
     CodeVersionReading,
     SignalReading,
+    HistoryReading,
     ABC,
 ):
     """A state store."""

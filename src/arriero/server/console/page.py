@@ -19,7 +19,9 @@ FORM = "application/x-www-form-urlencoded"
 PageFunction = Callable[..., Awaitable["Page | Response"]]
 
 
-def page(path: str, needs: Needs, summary: str, *, method: str = "GET") -> Callable[[PageFunction], PageFunction]:
+def page(
+    path: str, needs: Needs, summary: str, *, method: str = "GET", is_live: bool = False
+) -> Callable[[PageFunction], PageFunction]:
     """Declare a page: decorates a function like an operation's, which returns a ``Page`` or a Response.
 
     Each operation of the API that the page asks refuses by itself whom it does not know, also restricted tokens.
@@ -29,12 +31,17 @@ def page(path: str, needs: Needs, summary: str, *, method: str = "GET") -> Calla
         needs: of the page itself.
         summary: one line.
         method: of HTTP. POST takes a form.
+        is_live: it is brought up to date when anything in the store changes.
     """
 
     def declare(function: PageFunction) -> PageFunction:
         @functools.wraps(function)
         async def answer(call: HttpCall, *args: Any, **kwargs: Any) -> Response:
+            # Read before the page is: what changes meanwhile is then seen as a change.
+            end = await call.client.session.store.find_history_end() if is_live else 0
             found = await function(call, *args, **kwargs)
+            if is_live and isinstance(found, Page):
+                found = found._replace(live=f"/live?seen={end}")
             return found if isinstance(found, Response) else await render(call, found)
 
         form = {"body": bytes, "body_media": FORM} if method == "POST" else {}

@@ -99,6 +99,9 @@ class MemoryTables:
             is_renamed = task is not None and task.next_no is not None
             yield msgspec.structs.replace(row, task_id=task.task_id) if task is not None and is_renamed else row
 
+    async def find_history_end(self) -> int:
+        return self.log[-1].no if self.log else 0
+
     def store_head(self) -> tuple[int, str]:
         return self._store_link, self._store_head
 

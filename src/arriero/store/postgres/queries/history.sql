@@ -23,3 +23,6 @@ SELECT events FROM {schema}.history
 
 -- select_history_last: the last commits, newest first.
 SELECT task_no, at, events FROM {schema}.history ORDER BY no DESC LIMIT %(limit)s
+
+-- select_history_end: the last number of the history; 0 when it is empty.
+SELECT coalesce(max(no), 0) FROM {schema}.history
