@@ -56,16 +56,22 @@ async def test_processes_that_claim_at_once_share_the_tasks_and_none_gets_one_tw
 ) -> None:
     await _submitted(stores[0], TASKS)
 
-    async def claims_all(store: PostgresStore, process_no: int) -> list[int]:
-        mine: list[int] = []
+    async def claims(store: PostgresStore, process_no: int) -> list[int]:
+        return [loaded.task.task_no for loaded in await _claimed(store, process_no, 10)]
+
+    async def claims_all(store: PostgresStore, process_no: int, mine: list[int]) -> list[int]:
         while tasks := await _claimed(store, process_no, 10):
             mine += [loaded.task.task_no for loaded in tasks]
         return mine
 
-    taken = await asyncio.gather(*(claims_all(store, number + 1) for number, store in enumerate(stores)))
+    numbered = list(enumerate(stores, start=1))
+    firsts = await asyncio.gather(*(claims(store, number) for number, store in numbered))
+    assert all(firsts), "a process got nothing, though there was enough for all"
+    taken = await asyncio.gather(
+        *(claims_all(store, number, first) for (number, store), first in zip(numbered, firsts, strict=True))
+    )
     assert sorted(task_no for mine in taken for task_no in mine) == sorted(set().union(*taken))
     assert sum(map(len, taken)) == TASKS
-    assert all(taken), "a process got nothing"
 
 
 async def test_processes_that_take_at_once_never_dispatch_a_request_twice(stores: Sequence[PostgresStore]) -> None:
