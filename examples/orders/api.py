@@ -36,6 +36,7 @@ class Api:
     def describe(self) -> Iterator[str]:
         """Lines for people: where it is, the token, and what to type."""
         header = f"-H {shlex.quote(f'Authorization: Bearer {self.token}')}"
+        yield f"console:  {self.url}/sign-in#{self.token}"
         yield f"HTTP API: {self.url}"
         yield f"token:    {self.token}"
         yield f"  curl {header} {shlex.quote(f'{self.url}/v1/tasks?state=compensated&limit=3')}"

@@ -105,7 +105,7 @@ def parse_outage(text: str) -> tuple[str, float]:
 @click.option(
     "--serve",
     is_flag=True,
-    help="Also serve the HTTP API until Ctrl-C, and print its address and a token.",
+    help="Also serve the console and the HTTP API until Ctrl-C, and print a link with a token.",
 )
 @json_option
 def demo(

@@ -96,5 +96,13 @@
     }
   });
 
+  /* A link that a command prints carries the token behind #, which browsers send to no server. */
+  const token = document.querySelector("input[name=token]");
+  if (token && location.hash.length > 1) {
+    token.value = decodeURIComponent(location.hash.slice(1));
+    history.replaceState(null, "", here());
+    token.form.querySelector("button").focus();
+  }
+
   showTimes(document);
 })();
