@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from arriero import (
     Agent,
@@ -29,7 +29,7 @@ from arriero import (
     sleep,
     workflow,
 )
-from arriero.server.application import ApiServer, build_application
+from arriero.server.application import build_application
 from arriero.server.authentication import TokenAuthenticator
 from arriero.server.connection_limits import ConnectionLimits
 from arriero.server.http_server import HttpServer
@@ -218,13 +218,39 @@ async def _is_in_trouble(app: App) -> bool:
     return is_open and len(await store.questions()) == 2
 
 
-class ServedShop(NamedTuple):
-    """A shop that runs and is served. ``token``: of an admin named ana."""
+class ServedShop:
+    """A shop that runs and is served.
 
-    app: App
-    server: ApiServer
-    url: str
-    token: str
+    Attributes:
+        url: of the server; it stays the same when the server restarts.
+        token: of an admin named ana.
+    """
+
+    def __init__(self, app: App, port: int) -> None:
+        self.app = app
+        self.token = ""
+        self._open(port)
+        self._port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def _open(self, port: int) -> None:
+        self.server = build_application(self.app, TokenAuthenticator(self.app.session))
+        self._listener = open_socket(plan_listening(ListenOptions(port=port)))
+        self._http = HttpServer(self.server, self._listener, None, ConnectionLimits(400, 500))
+
+    async def serve(self) -> None:
+        """Accept connections."""
+        await self._http.start()
+
+    async def stop_serving(self) -> None:
+        """End the server, and leave the App running."""
+        self.server.shutdown.begin()
+        await self._http.stop()
+
+    async def serve_again(self) -> None:
+        """Serve at the same address again."""
+        self._open(self._port)
+        await self._http.start()
 
 
 @asynccontextmanager
@@ -232,17 +258,14 @@ async def serving_shop(store: str = "memory://", port: int = 0, orders: int = 40
     """Run the shop, bring it into trouble, and serve it on a port of this machine. ``port``: 0 for a free one."""
     app = build_shop(store)
     async with app.running():
-        server = build_application(app, TokenAuthenticator(app.session))
-        listener = open_socket(plan_listening(ListenOptions(port=port)))
-        http = HttpServer(server, listener, None, ConnectionLimits(400, 500))
-        await http.start()
+        shop = ServedShop(app, port)
+        await shop.serve()
         try:
-            created = await app.tokens.create("ana", scopes=["admin"], by="lab")
+            shop.token = (await app.tokens.create("ana", scopes=["admin"], by="lab")).token
             await plant(app, orders)
-            yield ServedShop(app, server, f"http://127.0.0.1:{listener.getsockname()[1]}", created.token)
+            yield shop
         finally:
-            server.shutdown.begin()
-            await http.stop()
+            await shop.stop_serving()
 
 
 async def main(port: int) -> None:

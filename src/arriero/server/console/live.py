@@ -24,6 +24,7 @@ from .page import console
 
 VERSION_LENGTH_MAX = 200
 ASK_SECONDS = 1.0  # between two looks at the store, however many pages are open
+TASK_REST_SECONDS = 0.4  # of the page of a task after it was asked to look again
 REST_SECONDS = 2.0  # of a page after it was asked to look again
 PAGES_PER_SECOND = 10.0  # that are drawn again, all together, while the store is busy
 
@@ -80,6 +81,7 @@ async def _iterate_versions(call: HttpCall, task_no: int, known: str | None) -> 
             continue
         known = version
         yield b"event: changed\ndata: %s\n\n" % version.encode()
+        await wait_until_shutdown(call, clock.sleep(TASK_REST_SECONDS))
 
 
 class StoreWatch:

@@ -29,31 +29,45 @@
       behind.append(" ", anchor);
     }
   }
+  function sayNotConnected() {
+    sayBehind(`Not connected: this page shows how things stood at ${clock()}. It reconnects by itself.`);
+  }
   const clock = () => `${twoDigits(shownAt.getHours())}:${twoDigits(shownAt.getMinutes())}:${twoDigits(shownAt.getSeconds())}`;
   const here = () => location.pathname + location.search;
   const root = document.body.dataset.root;
 
-  let isStale = false;
+  /* The stream of events says when the page is behind. While it is broken, an answer to the page itself says why. */
+  let isConnected = true, isRefused = false, askedAt = 0;
   document.addEventListener("htmx:sseError", () => {
-    isStale = true;
-    sayBehind(`Not connected: this page shows how things stood at ${clock()}. It reconnects by itself.`);
+    isConnected = false;
+    if (isRefused) return;
+    sayNotConnected();
+    if (Date.now() - askedAt > 2000) askAgain();
   });
   document.addEventListener("htmx:sseOpen", () => {
-    if (isStale) askAgain();
-    isStale = false;
-    sayBehind("");
+    const wasConnected = isConnected;
+    isConnected = true;
+    isRefused = false;
+    if (!wasConnected) askAgain();
   });
   function askAgain() {
     const asks = document.querySelector("#live [hx-get]");
-    if (asks && window.htmx) htmx.ajax("GET", asks.getAttribute("hx-get"), { source: asks, target: "#page", select: "#page", swap: "morph:outerHTML" });
+    askedAt = Date.now();
+    if (asks && window.htmx) htmx.trigger(asks, "again");
   }
+  document.addEventListener("htmx:sendError", sayNotConnected);
   document.addEventListener("htmx:responseError", (event) => {
     const status = event.detail.xhr.status;
+    isRefused = status === 401 || status === 403 || status === 404;
     if (status === 401) sayBehind(`You are signed out: this page shows how things stood at ${clock()}.`, `${root}/sign-in?next=${encodeURIComponent(here())}`, "Sign in");
-    else if (status === 404) sayBehind(`What this page shows was purged or is out of reach. It stood like this at ${clock()}.`, `${root}/`, "Overview");
+    else if (isRefused) sayBehind(`What this page shows was purged or is out of reach. It stood like this at ${clock()}.`, `${root}/`, "Overview");
     else sayBehind(`The page could not be brought up to date (${status}): it shows how things stood at ${clock()}.`, here(), "Load it again");
   });
-  document.addEventListener("htmx:sendError", () => sayBehind(`Not connected: this page shows how things stood at ${clock()}.`, here(), "Load it again"));
+  document.addEventListener("htmx:afterSettle", () => {
+    shownAt = new Date();
+    if (isConnected) sayBehind("");
+    showTimes(document);
+  });
 
   /* A release changes the files of the console: the page is loaded anew. */
   document.addEventListener("htmx:beforeSwap", (event) => {
@@ -63,7 +77,6 @@
       location.reload();
     }
   });
-  document.addEventListener("htmx:afterSettle", () => { shownAt = new Date(); sayBehind(""); showTimes(document); });
 
   /* A second click on the same form does nothing. */
   document.addEventListener("submit", (event) => {
