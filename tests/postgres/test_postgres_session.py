@@ -188,7 +188,7 @@ def test_a_prepared_statement_that_went_bad_is_prepared_anew(
 def test_who_reads_a_history_page_by_page_may_take_its_time(
     session: PostgresSession, stranger: psycopg.Connection[Any]
 ) -> None:
-    pages = Pages(session, Statements("arriero"), None)
+    pages = Pages(session, Statements("arriero"), None, 0)
     pages.next()
     idle = session.get_connection().execute("SELECT current_setting('idle_in_transaction_session_timeout')").fetchone()
     assert idle == ("0",)

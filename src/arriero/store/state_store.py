@@ -119,8 +119,11 @@ class StateStore(
         """The number of tasks that ``list_tasks`` would find, counted up to ``limit``."""
 
     @abstractmethod
-    def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
-        """The history in commit order, of one task or of all; a stable prefix as of the first row read."""
+    def history(self, task_no: int | None = None, *, after: int = 0) -> AsyncIterator[HistoryRow]:
+        """The history in commit order, of one task or of all; a stable prefix as of the first row read.
+
+        ``after``: the link of the task, of all histories the number of the row, behind which it begins.
+        """
 
     # --- upkeep
     @abstractmethod

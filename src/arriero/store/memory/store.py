@@ -250,9 +250,9 @@ class MemoryReading(MemoryUpkeep):
         found = (a for a in found if questions or a.cause != QUESTION_CAUSE)
         return [read_alert(alert, self.tasks) for alert in sorted(found, key=lambda a: a.no)[:limit]]
 
-    async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
+    async def history(self, task_no: int | None = None, *, after: int = 0) -> AsyncIterator[HistoryRow]:
         for row in self.iterate_history():
-            if task_no in (None, row.task_no):
+            if task_no in (None, row.task_no) and (row.no if task_no is None else row.link) > after:
                 yield row
 
     # --- ledgers

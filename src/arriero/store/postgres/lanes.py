@@ -45,13 +45,13 @@ PAGE = 500
 
 
 class Pages:
-    """Pages of the history, all of one snapshot. ``session`` is used by nobody else until ``end``."""
+    """Pages of the history behind ``after``, all of one snapshot. ``session`` is used by nobody else until ``end``."""
 
-    def __init__(self, session: PostgresSession, statements: Statements, task_no: int | None) -> None:
+    def __init__(self, session: PostgresSession, statements: Statements, task_no: int | None, after: int) -> None:
         self._session = session
         self._sql = statements("select_history" if task_no is None else "select_task_history")
         self._task_no = task_no
-        self._after = 0
+        self._after = after
         self._begun_on: psycopg.Connection[Any] | None = None
 
     def next(self) -> list[HistoryRow]:
@@ -325,13 +325,13 @@ class PostgresLanes(StateStore):
             logger.info("the other processes could not be notified, they poll: %s", error)
 
     # --- reading
-    async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
+    async def history(self, task_no: int | None = None, *, after: int = 0) -> AsyncIterator[HistoryRow]:
         """Pages of one snapshot, on a separate connection."""
         if not self._lanes:
             raise StoreError(f"store {self.url}: it is not open")
         await _ask_once_more(lambda: asyncio.to_thread(self._confirm))
         session = self._spare.pop() if self._spare else self._session(LONG)
-        pages = Pages(session, self._statements, task_no)
+        pages = Pages(session, self._statements, task_no, after)
         try:
             while page := await _ask_once_more(lambda: asyncio.to_thread(pages.next)):
                 for row in page:

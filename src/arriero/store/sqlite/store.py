@@ -100,9 +100,8 @@ class SqliteReading(StateStore):
             lambda rows: rows.ask("look_at_forgotten", {"now": rows.read_clock()}).rowcount, Lane.UPKEEP
         )
 
-    async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
+    async def history(self, task_no: int | None = None, *, after: int = 0) -> AsyncIterator[HistoryRow]:
         (until,) = await self._read(lambda rows: rows.ask("select_history_end").fetchone()) or (0,)
-        after = 0
         while True:
             name = "select_history" if task_no is None else "select_task_history"
             asked = {"after": after, "until": until, "task_no": task_no, "limit": HISTORY_PAGE}
