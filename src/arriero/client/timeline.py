@@ -1,4 +1,4 @@
-"""Reads the timeline of a task for whoever draws it: a terminal or a page."""
+"""Reads the timeline of a task, which a terminal and a page draw."""
 
 from contextlib import aclosing
 

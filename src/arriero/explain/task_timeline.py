@@ -229,7 +229,7 @@ class TimelineBuilder:
             _add_end(event, row, at)
         if isinstance(event, CompensationRecorded) and row is not None and row.undoes is not None:
             undone = self._steps.get(row.undoes)
-            if undone is not None:  # whatever it did, it has no effect any more
+            if undone is not None:  # whatever it did, it no longer has an effect
                 undone.set_doubt(at, in_doubt=False)
 
     def _open(self, event: StepOpened, at: Instant) -> None:
