@@ -11,7 +11,7 @@ from ..core.lease import read_process_about
 from ..core.limits import build_book, list_limits
 from ..core.routing import Candidate, SurveyedAgent, compute_shares, survey_hosts
 from ..errors import InvalidInput, UnknownName, VerbRefused
-from ..inspection.facts import AgentLoad
+from ..inspection.facts import AgentLoad, AgentMeasurements
 from ..model import Instant
 from ..model.agents import AgentVerb, BreakerRow, BreakerState, LimitsInUse, read_limit_keys
 from ..model.answers import BreakerApplied, Refusal
@@ -232,14 +232,14 @@ def build_agent_view(
     )
 
 
-async def load_agent_views(store: StateStore) -> list[AgentView]:
+async def load_agent_views(store: StateStore, measured: AgentMeasurements | None = None) -> list[AgentView]:
     """Load all Agents that processes alive host, that have open requests, that were called within the last hour, or whose
-    breaker was open once; by name."""
+    breaker was open once; by name. ``measured``: as the store has just measured them; None: it is asked."""
     now, processes = await store.known_processes()
     hosts = find_hosts(processes, now)
     breakers = await store.list_breakers()
     rows = {(row.agent, row.app, row.target): row for row in breakers}
-    measured = await store.measure_agents()
+    measured = await store.measure_agents() if measured is None else measured
     counts = await sum_up_counts(measured)
     limits = {(use.row.agent, use.row.app): use for use in await store.list_limits()}
     named = {(agent, app, "") for agent, app in hosts} | rows.keys()

@@ -17,7 +17,7 @@ from ..core.lease import read_process_about
 from ..declare.steps import Agent
 from ..events import read_events_to_show
 from ..events.store import AppRenamed
-from ..explain.agents import diagnose_breakers, diagnose_limits
+from ..explain.agents import diagnose_breakers, diagnose_hosts, diagnose_limits
 from ..explain.code_versions import diagnose_code_versions
 from ..explain.convoys import effective_policy, gap_deadline, standing_since
 from ..explain.doctor import (
@@ -25,6 +25,7 @@ from ..explain.doctor import (
     StoppedConvoys,
     Versions,
     diagnose_file,
+    diagnose_outbox,
     diagnose_store,
     needs_care,
     sort_findings,
@@ -41,7 +42,10 @@ from ..explain.questions import diagnose_questions
 from ..explain.schedules import diagnose_schedules
 from ..explain.signals import diagnose_signals
 from ..explain.workflows import diagnose_workflows
-from ..model import AlertRow, Instant
+from ..inspection.attempts import Retrying
+from ..inspection.facts import AgentLoad, Backlog
+from ..model import AlertRow, Instant, TaskState
+from ..model.processes import ProcessRow
 from ..runtime.settings import HTTP
 from ..store import MEMORY, open_store
 from ..store.contract import ConvoyLoaded, Survey
@@ -54,7 +58,8 @@ from .convoy import build_convoy_view
 
 QUESTIONS_MAX = 1_000  # looked through for late ones
 ALERTS_MAX = 1_000  # of the open ones, looked through for one that could not be delivered
-CONVOYS_MAX = 1_000  # of those in one state, counted; and
+CONVOYS_MAX = 1_000  # of those in one state, counted by the doctor; and
+CONVOYS_SHOWN_MAX = 100  # for an overview
 UNREADABLE_MAX = 1_000  # rows of no task that cannot be read, counted
 SIGNALS_MAX = 100  # that were set aside, counted
 GAPS_MAX = 100  # of those that wait at a gap, looked at for one past its limit
@@ -121,6 +126,70 @@ _OF_NO_TASK = (UNREADABLE, BREAKER_CAUSE, SCHEDULE_CAUSE)
 async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] | None) -> list[Finding]:
     """Diagnose what is in a store. ``not_undoable``: steps of the App that cannot be undone; None: no App is known."""
     survey = await store.survey()
+    judged = await judge(store, survey, await _find_stopped_convoys(store, CONVOYS_MAX), not_undoable)
+    refused = diagnose_leader(await store.survey_leader(), await store.count_refused_terms(), survey)
+    versions = diagnose_code_versions(await store.count_versions(), survey.processes, survey.now)
+    return [*judged.findings, *versions, *refused, *await _diagnose_http(store, survey)]
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """Findings about tasks, Agents, schedules and alerts, with the rows that they come from.
+
+    Args:
+        alerts: the first open ones. ``retrying``: steps that are tried again, of each Agent at most a fixed number.
+    """
+
+    findings: tuple[Finding, ...]
+    processes: tuple[ProcessRow, ...]
+    alerts: tuple[AlertRow, ...]
+    retrying: tuple[Retrying, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """True if nothing needs an operator."""
+        return not needs_care(self.findings)
+
+
+async def judge_unfinished(store: StateStore, backlog: Backlog, loads: Sequence[AgentLoad]) -> Judgement:
+    """Judge a store by what is not finished: the judgement of the doctor, as far as it reads no whole table.
+
+    The doctor also looks at versions of code, at tasks that are paused or on probation, at tokens and at the machine.
+
+    Args:
+        backlog, loads: as the store has just measured them.
+    Returns: with the findings that need care, then those for information; none about what is fine.
+    """
+    now, processes = await store.known_processes()
+    still = bool(backlog.convoys_stopped or backlog.convoys_in_gap or backlog.convoys_parked)
+    survey = Survey(
+        now=now,
+        states={
+            TaskState.HELD: backlog.held,
+            TaskState.PROCESSING: backlog.running + backlog.due + backlog.later + backlog.in_convoy,
+        },
+        paused=0,
+        probation=0,
+        waiting=(backlog.due, backlog.oldest_due_at),
+        workflows=tuple(await store.list_due_workflows()),
+        steps=(),
+        not_undoable=(),
+        processes=tuple(processes),
+        queues=(),
+        untold=(0, None),
+        rows={},
+    )
+    convoys = await _find_stopped_convoys(store, CONVOYS_SHOWN_MAX) if still else []
+    judged = await judge(store, survey, convoys, None)
+    leader = diagnose_leader(await store.survey_leader(), (0, None), survey)
+    more = [*diagnose_hosts(loads, processes, now), *diagnose_outbox(backlog), *leader]
+    found = sort_findings([*judged.findings, *more])
+    return msgspec.structs.replace(judged, findings=tuple(one for one in found if one.level != "fine"))
+
+
+async def judge(
+    store: StateStore, survey: Survey, convoys: list[StoppedConvoys], not_undoable: list[tuple[str, str]] | None
+) -> Judgement:
+    """Judge a store by a survey of its tasks and by what its other tables hold; see ``diagnose_tasks``."""
     of_attempts = await store.survey_attempts()
     breakers, down = diagnose_breakers(await store.list_breakers(), of_attempts.requests, survey.now)
     limits = diagnose_limits(await store.list_limits(), survey.processes, of_attempts.requests, survey.now)
@@ -133,9 +202,8 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
         unreadable=[alert for alert in alerts if alert.cause == UNREADABLE and alert.task_no],
         untold_alert=next(filter(_is_untold, alerts), None),
         not_undoable=not_undoable,
-        standstills=await _find_stopped_convoys(store),
+        standstills=convoys,
     )
-    leader = diagnose_leader(await store.survey_leader(), await store.count_refused_terms(), survey)
     schedules = diagnose_schedules(
         [row for row in await store.list_schedules() if not faults_of(row)],
         store.now(),
@@ -144,20 +212,18 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
     rows = diagnose_unreadable_rows(await store.list_unreadable(UNREADABLE_MAX))
     workflows = diagnose_workflows(list(map(legible, await store.list_workflow_pauses())), store.now())
     aside = await store.list_set_aside(SIGNALS_MAX)
-    return [
+    findings = (
         *found,
         *rows,
         *workflows,
-        *diagnose_code_versions(await store.count_versions(), survey.processes, survey.now),
         *diagnose_signals(aside, store.now(), more=len(aside) == SIGNALS_MAX),
         *await _diagnose_questions(store),
-        *leader,
         *breakers,
         *limits,
         *attempts,
         *schedules,
-        *await _diagnose_http(store, survey),
-    ]
+    )
+    return Judgement(findings, survey.processes, tuple(alerts), of_attempts.retrying)
 
 
 async def _diagnose_http(store: StateStore, survey: Survey) -> list[Finding]:
@@ -185,15 +251,15 @@ async def _read_new_names(store: StateStore, survey: Survey, apps: set[str]) -> 
     return {old: new for old, new in follow_renames(renames).items() if old in asked}
 
 
-async def _find_stopped_convoys(store: StateStore) -> list[StoppedConvoys]:
-    stopped = await store.list_convoys("stopped", limit=CONVOYS_MAX)
-    parked = await store.list_convoys("parked", limit=CONVOYS_MAX)
+async def _find_stopped_convoys(store: StateStore, most: int) -> list[StoppedConvoys]:
+    stopped = await store.list_convoys("stopped", limit=most)
+    parked = await store.list_convoys("parked", limit=most)
     gaps = await store.list_convoys("gap", limit=GAPS_MAX)
     found = [await store.find_convoy(listed.convoy.key, 1) for listed in gaps]
     overdue = [convoy for convoy in found if convoy is not None and _is_gap_overdue(convoy, store)]
     told = [
-        await _summarize_convoys("stopped", stopped, store, more=len(stopped) == CONVOYS_MAX),
-        await _summarize_convoys("parked", parked, store, more=len(parked) == CONVOYS_MAX),
+        await _summarize_convoys("stopped", stopped, store, more=len(stopped) == most),
+        await _summarize_convoys("parked", parked, store, more=len(parked) == most),
         await _summarize_convoys("gap", overdue, store, more=bool(overdue) and len(gaps) == GAPS_MAX),
     ]
     return [still for still in told if still is not None]

@@ -10,13 +10,15 @@ from ..core.limits import build_book, find_limits
 from ..core.routing import HeldRetries, may_move, read_reports, survey_hosts
 from ..core.stand_ins import LIMITS_UNKNOWN
 from ..inspection.attempts import Requests
+from ..inspection.facts import AgentLoad
 from ..model import NOT_SAID, Instant, StepKind, StepRow
 from ..model.agents import BreakerRow, BreakerState, LimitPolicy, LimitsInUse, read_limits
 from ..model.processes import ProcessRow
 from ..text.escaping import shell_word
-from ..text.format import format_count, format_instant_and_age, format_relative
+from ..text.format import format_count, format_count_with_verb, format_instant_and_age, format_relative
 from .doctor import NAMES_SHOWN_MAX, Finding
-from .liveness import format_process
+from .liveness import LiveProcesses, format_by_app, format_of_app, format_process
+from .requests import is_pulled
 
 FULL_SHOWN_MAX = 3  # limits and keys without room in one finding
 
@@ -66,6 +68,25 @@ def format_limits(text: str) -> str:
         for policy in read_limits(text)
     ]
     return ", ".join(parts) or "no limits"
+
+
+def diagnose_hosts(loads: Iterable[AgentLoad], processes: Iterable[ProcessRow], now: Instant) -> list[Finding]:
+    """Diagnose Agents with due requests that no process alive hosts, while processes host others."""
+    running = LiveProcesses(processes, now)
+    if not running.list_with_role("agents"):
+        return []  # the finding about roles says so
+    return [
+        Finding(
+            "care",
+            "code",
+            f"{format_count_with_verb(load.due, 'request')} due of Agent {load.agent}{format_by_app(told)}, and no process alive"
+            f"{format_of_app(told)} hosts it",
+            "run an App that has it, and name the Agent where --agents is given",
+        )
+        for load in loads
+        if load.due and not is_pulled(running, load.agent) and not running.list_hosts(load.agent, load.app)
+        for told in (running.choose_app_to_name(load.app),)
+    ]
 
 
 def diagnose_limits(

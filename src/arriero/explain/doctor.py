@@ -11,7 +11,7 @@ import msgspec
 
 from ..core.alert_groups import AlertGroup
 from ..errors import UnreadableRow
-from ..inspection.facts import FileFacts
+from ..inspection.facts import Backlog, FileFacts
 from ..model import TASK_OPEN, AlertRow, Instant, TaskState, seconds_between
 from ..model.processes import SET_PUBLIC_URL, ProcessRow
 from ..store.contract import Survey
@@ -459,6 +459,19 @@ def _check_reply_queues(survey: Survey) -> list[Finding]:
         says = f"{len(survey.queues) - NAMES_SHOWN_MAX:,} more reply queues hold unread statuses"
         found.append(Finding("information", "replies", says))
     return found
+
+
+def diagnose_outbox(backlog: Backlog) -> list[Finding]:
+    """Diagnose status messages that nobody acknowledged, by the oldest of them."""
+    oldest = backlog.oldest_status_at
+    if oldest is None or seconds_between(oldest, backlog.now) <= UNREAD_SECONDS_MAX:
+        return []
+    says = (
+        f"{format_count_with_verb(backlog.statuses, 'status message')} unread, the oldest since"
+        f" {format_instant_and_age(oldest, backlog.now)}"
+    )
+    remedy = "`arriero doctor` names the reply queues; see that their readers run (app.replies)"
+    return [Finding("care", "replies", says, remedy)]
 
 
 def _check_undo(survey: Survey, of_app: Sequence[tuple[str, str]] | None) -> list[Finding]:

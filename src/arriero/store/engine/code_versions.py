@@ -1,7 +1,8 @@
 """Tasks by the version of their code, for operators."""
 
-from ...model import TaskState
+from ...model import Instant, TaskState
 from ..contract import VersionCount
+from ..sql.rows import StatementAnswer
 from ..sql.store_rows import StoreRows
 from .transactions import Lane, Transactions, reads
 
@@ -15,7 +16,18 @@ def count_versions(rows: StoreRows) -> list[VersionCount]:
     ]
 
 
-class CodeVersionReading(Transactions):
-    """Tasks by the version of their code."""
+def ask_for_due_workflows(rows: StoreRows, now: Instant) -> StatementAnswer:
+    """Ask for the Apps and workflows of free due tasks."""
+    return rows.ask("survey_workflows", {"now": now, "priorities": list(range(10))})
 
+
+def list_due_workflows(rows: StoreRows) -> list[tuple[str, str]]:
+    """List the Apps and workflows of free due tasks, in their order. It asks an index for each, and reads no backlog."""
+    return [(app, workflow) for app, workflow in ask_for_due_workflows(rows, rows.read_clock()).fetchall()]
+
+
+class CodeVersionReading(Transactions):
+    """Workflows that are due, and tasks by the version of their code."""
+
+    list_due_workflows = reads(list_due_workflows, Lane.SURVEYS)
     count_versions = reads(count_versions, Lane.SURVEYS)

@@ -47,6 +47,7 @@ from ..quarantine import Quarantine
 from ..readable import AnyRow, legible, refuse_unreadable
 from ..rows import TASK_STATES, Row, SharedRow, alert_of, edit_of, late_answer_of, parse_row_name, status_of
 from ..sql.store_rows import StoreRows
+from .code_versions import ask_for_due_workflows
 from .convoys import KNOWN_MAX, find_missing
 from .processes import SAID_OF_REFUSED_TERMS
 from .transactions import TASKS_MAX, Lane, Transactions, reads
@@ -125,9 +126,8 @@ def count_tasks(rows: StoreRows) -> dict[TaskState, int]:
 def survey(rows: StoreRows) -> Survey:
     """Survey the store for an operator."""
     now, ask = rows.read_clock(), rows.ask
-    at = {"now": now}
-    found = ask("survey_tasks", {**at, "probation_from": PROBATION_FROM})
-    workflows, steps = ask("survey_workflows", at), ask("survey_steps", at)
+    found = ask("survey_tasks", {"now": now, "probation_from": PROBATION_FROM})
+    workflows, steps = ask_for_due_workflows(rows, now), ask("survey_steps", {"now": now})
     bare, processes, queues = ask("survey_not_undoable"), ask("survey_processes"), ask("survey_queues")
     states = count_tasks(rows)
     rows.arrive()

@@ -347,6 +347,9 @@ class MemoryReading(MemoryUpkeep):
 class MemoryConvoyReading(MemoryReading):
     """Reading of convoys, and of versions of code."""
 
+    async def list_due_workflows(self) -> list[tuple[str, str]]:
+        return list((await self.survey()).workflows)
+
     async def count_versions(self) -> list[VersionCount]:
         found: dict[tuple[str, str, str | None, bool, TaskState], list[Instant]] = {}
         for t in self.tasks.values():

@@ -13,9 +13,22 @@ SELECT (SELECT count(*) FROM {schema}.task WHERE paused_at IS NOT NULL),
        (SELECT count(*) FROM {schema}.task), (SELECT count(*) FROM {schema}.history), (SELECT count(*) FROM {schema}.status)
 
 -- survey_workflows: Apps and workflows of free due tasks; an undo needs no workflow code.
-SELECT DISTINCT app, workflow FROM {schema}.task
- WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND not_before <= %(now)s
-   AND state <> 'compensating'
+-- The index is asked for one pair after the other, so a backlog is not read through.
+-- Params: now.
+WITH RECURSIVE found (workflow, app) AS (
+       (SELECT workflow, app FROM {schema}.task
+         WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
+         ORDER BY workflow, app LIMIT 1)
+        UNION ALL
+       SELECT following.workflow, following.app
+         FROM found, LATERAL (SELECT workflow, app FROM {schema}.task
+                               WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
+                                 AND (workflow, app) > (found.workflow, found.app)
+                               ORDER BY workflow, app LIMIT 1) AS following)
+SELECT app, workflow FROM found
+ WHERE (SELECT min(not_before) FROM {schema}.task
+         WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
+           AND workflow = found.workflow AND app = found.app) <= %(now)s
  ORDER BY app, workflow
 
 -- survey_requests: for each Agent the due requests, since when the oldest is due, and those that are not due yet.

@@ -13,8 +13,25 @@ SELECT (SELECT count(*) FROM arriero_task WHERE paused_at IS NOT NULL),
        (SELECT count(*) FROM arriero_task), (SELECT count(*) FROM arriero_history), (SELECT count(*) FROM arriero_status)
 
 -- survey_workflows: Apps and workflows of free due tasks; an undo needs no workflow code.
-SELECT DISTINCT app, workflow FROM arriero_task
- WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND not_before <= :now AND state <> 'compensating'
+-- The index is asked for one pair after the other, so a backlog is not read through.
+-- Params: now, priorities (JSON array).
+WITH RECURSIVE found (workflow, app) AS (
+       SELECT workflow, app
+         FROM (SELECT workflow, app FROM arriero_task INDEXED BY arriero_task_due
+                WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
+                ORDER BY workflow, app LIMIT 1)
+        UNION ALL
+       SELECT task.workflow, task.app
+         FROM found JOIN arriero_task AS task
+           ON task.task_no = (SELECT task_no FROM arriero_task INDEXED BY arriero_task_due
+                               WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
+                                 AND (workflow, app) > (found.workflow, found.app)
+                               ORDER BY workflow, app LIMIT 1))
+SELECT app, workflow FROM found
+ WHERE EXISTS (SELECT 1 FROM json_each(:priorities) AS priorities
+                WHERE (SELECT min(not_before) FROM arriero_task INDEXED BY arriero_task_due
+                        WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
+                          AND workflow = found.workflow AND app = found.app AND priority = priorities.value) <= :now)
  ORDER BY app, workflow
 
 -- survey_requests: for each Agent the due requests, since when the oldest is due, and those that are not due yet.
