@@ -132,7 +132,7 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
     return [*judged.findings, *versions, *refused, *await _diagnose_http(store, survey)]
 
 
-class Judgement(msgspec.Struct, frozen=True):
+class StoreJudgement(msgspec.Struct, frozen=True):
     """Findings about tasks, Agents, schedules and alerts, with the rows that they come from.
 
     Args:
@@ -150,7 +150,7 @@ class Judgement(msgspec.Struct, frozen=True):
         return not needs_care(self.findings)
 
 
-async def judge_unfinished(store: StateStore, backlog: Backlog, loads: Sequence[AgentLoad]) -> Judgement:
+async def judge_unfinished(store: StateStore, backlog: Backlog, loads: Sequence[AgentLoad]) -> StoreJudgement:
     """Judge a store by what is not finished: the judgement of the doctor, as far as it reads no whole table.
 
     The doctor also looks at versions of code, at tasks that are paused or on probation, at tokens and at the machine.
@@ -188,7 +188,7 @@ async def judge_unfinished(store: StateStore, backlog: Backlog, loads: Sequence[
 
 async def judge(
     store: StateStore, survey: Survey, convoys: list[StoppedConvoys], not_undoable: list[tuple[str, str]] | None
-) -> Judgement:
+) -> StoreJudgement:
     """Judge a store by a survey of its tasks and by what its other tables hold; see ``diagnose_tasks``."""
     of_attempts = await store.survey_attempts()
     breakers, down = diagnose_breakers(await store.list_breakers(), of_attempts.requests, survey.now)
@@ -223,7 +223,7 @@ async def judge(
         *attempts,
         *schedules,
     )
-    return Judgement(findings, survey.processes, tuple(alerts), of_attempts.retrying)
+    return StoreJudgement(findings, survey.processes, tuple(alerts), of_attempts.retrying)
 
 
 async def _diagnose_http(store: StateStore, survey: Survey) -> list[Finding]:
