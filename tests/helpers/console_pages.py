@@ -54,7 +54,7 @@ class PageReader(HTMLParser):
             self.links[" ".join("".join(self._link[1]).split())] = self._link[0]
             self._link = None
         elif tag == "textarea" and self._area is not None:
-            self.forms[-1].fields[self._area[0]] = "".join(self._area[1])
+            self.forms[-1].fields[self._area[0]] = "".join(self._area[1]).removeprefix("\n")  # as HTML says
             self._area = None
 
     def handle_data(self, data: str) -> None:
