@@ -104,7 +104,7 @@ def build_value_fields(
     of = types if isinstance(types, dict) else {}
     if is_edit and isinstance(shown, dict):
         of = {**of, "required": [*of.get("required", ()), *shown]}
-    builder = _Builder(of)
+    builder = _FormBuilder(of)
     return builder.build(of, shown, _Place(name, label, is_required))
 
 
@@ -180,7 +180,7 @@ class _Type(NamedTuple):
     refs: frozenset[str]
 
 
-class _Builder:
+class _FormBuilder:
     """Builds the inputs of one form, up to their number."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
