@@ -173,7 +173,7 @@ def test_an_empty_form_of_a_new_value_leaves_out_what_may_be_left_out_and_asks_f
         (Size, '"huge"', "is none of its choices"),
         (str, "a\u202eb", "characters that cannot be seen"),
         (dict[str, int], "{", "this is not JSON"),
-        (dict[str, int], '{"a": NaN}', "NaN is no number in JSON"),
+        (dict[str, int], '{"a": NaN}', "NaN is not JSON"),
         (dict[str, str], '{"a": "\\ud800"}', "half a character"),
         (dict[str, int], "[" * 100_000, "this is not JSON"),
     ],

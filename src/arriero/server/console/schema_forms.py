@@ -159,7 +159,7 @@ def _are_same(one: Any, other: Any) -> bool:
 
 
 class _Place(NamedTuple):
-    """Where a part of a value stands. ``refs``: the references that led there, which may lead round in a circle."""
+    """The place of a part in a value. ``refs``: the references that led there, which may lead round in a circle."""
 
     name: str
     label: str
@@ -493,4 +493,4 @@ def _read_json(field: ValueField, text: str) -> Any:
 
 
 def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no number in JSON")
+    raise ValueError(f"{word} is not JSON")
