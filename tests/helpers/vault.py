@@ -447,6 +447,7 @@ class Vault:
             Ask("GET /v1/alerts/causes", "/v1/alerts/causes"),
             Ask("GET /v1/alerts", "/v1/alerts?state=all&limit=200"),
             Ask("GET /v1/doctor", "/v1/doctor"),
+            Ask("GET /v1/overview", "/v1/overview"),
             Ask("GET /v1/tokens", "/v1/tokens"),
             Ask("POST /v1/tokens", "/v1/tokens", {"name": "ci", "scopes": ["read"]}),
             Ask("POST /v1/tokens/{token_id}:revoke", "/v1/tokens/TOKEN:revoke", WHY),

@@ -68,7 +68,7 @@ async def test_head_is_answered_like_get_by_every_route_but_a_stream_and_passes_
             assert known.status_code == (await world.http.get(path)).status_code, path
             refused = 303 if operation.is_page else 401  # a page leads to the form to sign in
             assert unknown.status_code == (known.status_code if operation.needs.public else refused), path
-        assert streams == ["/v1/tasks/t-1/changes", "/v1/replies/{queue}/events", "/live/tasks/t-1"]
+        assert streams == ["/v1/tasks/t-1/changes", "/v1/replies/{queue}/events", "/live/tasks/t-1", "/live"]
 
 
 async def test_every_route_refuses_a_caller_without_a_token() -> None:

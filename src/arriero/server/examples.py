@@ -16,6 +16,7 @@ from ..client.convoy import ConvoyView
 from ..client.leases import LeaderView
 from ..client.ledger import Ledger
 from ..client.ledger_handle import LedgerView
+from ..client.overview import HeldTask, LiveProcess, RetriedTask
 from ..client.schedules import AskedRun, ScheduleView
 from ..client.tokens import CreatedToken, TokenView
 from ..core.alerts import Alert
@@ -35,6 +36,9 @@ TEXTS: dict[type[msgspec.Struct], dict[str, Any]] = {
         "open_task": "order-1001",
         "next_tasks": ["order-1002", "order-1003"],
     },
+    HeldTask: {"id": "order-1001", "workflow": "fulfil", "step": "charge", "reason": "the card has expired"},
+    RetriedTask: {"id": "order-1002", "agent": "bank", "step": "charge", "attempt": 2, "failure_count": 1},
+    LiveProcess: {"no": 1, "name": "worker-1", "app": "shop", "roles": ["agents", "scheduler"], "is_alive": True},
     TokenView: {
         "id": "8c1f0a5e9b7d4c32",
         "name": "ci",

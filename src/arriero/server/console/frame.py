@@ -52,7 +52,7 @@ class Place(NamedTuple):
 
 
 PLACES = (
-    Place("/", "Overview", "diagnose"),
+    Place("/", "Overview", "list_tasks"),
     Place("/tasks", "Tasks", "list_tasks"),
 )
 REMEDIES = {NOT_FOUND: "The console has no such page; begin at the overview."}  # where that for programs does not help

@@ -48,6 +48,7 @@ def get_environment() -> Environment:
     environment.filters |= {
         "shown": write_text,
         "text": escape_lines,
+        "prose": write_prose,
         "time": write_time,
         "duration": format_duration,
         "payload": write_payload,
@@ -67,6 +68,16 @@ def write_text(text: str) -> Markup:
 def escape_lines(text: str) -> str:
     """Escape in a text of several lines what cannot be seen."""
     return escape_text(text, "\n\t")
+
+
+def write_prose(text: str) -> Markup:
+    """Write a sentence; what stands in it between backticks is a command."""
+    parts = escape_lines(text).split("`")
+    if len(parts) % 2 == 0:  # a backtick without its other one is a character like others
+        return Markup("{}").format("`".join(parts))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
+    )
 
 
 def write_time(value: datetime | None, form: str = "short") -> Markup:

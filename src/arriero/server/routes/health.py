@@ -14,6 +14,7 @@ from ...client.diagnosis import (
     diagnose_tasks,
     list_steps_not_undoable,
 )
+from ...client.overview import Overview, load_overview
 from ...client.session import Session
 from ...errors import describe_install
 from ...explain.doctor import Finding
@@ -75,6 +76,16 @@ async def _diagnose_machine(session: Session) -> list[Finding]:
     if shown == MEMORY or not (is_configured or shown.startswith("sqlite:")):
         return []
     return (await diagnose_machine(configured if is_configured else shown))[0]
+
+
+@doctor.operation(
+    "GET",
+    "/v1/overview",
+    Needs(Scope.READ),
+    summary="How the store stands: tasks that are not done, calls of the last hour, Agents, processes, and what needs an operator.",
+)
+async def show_overview(call: Call) -> Overview:
+    return await load_overview(call.session.store)
 
 
 document = RouteGroup("document")
