@@ -50,6 +50,7 @@ from ..runtime.settings import HTTP
 from ..store import MEMORY, open_store
 from ..store.contract import ConvoyLoaded, Survey
 from ..store.engine.batch import STORE_STREAM
+from ..store.engine.reading import COMMITS_MAX
 from ..store.quarantine import UNREADABLE
 from ..store.readable import faults_of, legible
 from ..store.state_store import StateStore
@@ -57,6 +58,7 @@ from ..version import __version__
 from .convoy import build_convoy_view
 
 QUESTIONS_MAX = 1_000  # looked through for late ones
+COMMITS_GLANCED_AT = 1_000  # of the history's end, by what is drawn again and again
 ALERTS_MAX = 1_000  # of the open ones, looked through for one that could not be delivered
 CONVOYS_MAX = 1_000  # of those in one state, counted by the doctor; and
 CONVOYS_SHOWN_MAX = 100  # for an overview
@@ -179,7 +181,7 @@ async def judge_unfinished(store: StateStore, backlog: Backlog, loads: Sequence[
         rows={},
     )
     convoys = await _find_stopped_convoys(store, CONVOYS_SHOWN_MAX) if still else []
-    judged = await judge(store, survey, convoys, None)
+    judged = await judge(store, survey, convoys, None, commits=COMMITS_GLANCED_AT)
     leader = diagnose_leader(await store.survey_leader(), (0, None), survey)
     more = [*diagnose_hosts(loads, processes, now), *diagnose_outbox(backlog), *leader]
     found = sort_findings([*judged.findings, *more])
@@ -187,10 +189,18 @@ async def judge_unfinished(store: StateStore, backlog: Backlog, loads: Sequence[
 
 
 async def judge(
-    store: StateStore, survey: Survey, convoys: list[StoppedConvoys], not_undoable: list[tuple[str, str]] | None
+    store: StateStore,
+    survey: Survey,
+    convoys: list[StoppedConvoys],
+    not_undoable: list[tuple[str, str]] | None,
+    *,
+    commits: int = COMMITS_MAX,
 ) -> StoreJudgement:
-    """Judge a store by a survey of its tasks and by what its other tables hold; see ``diagnose_tasks``."""
-    of_attempts = await store.survey_attempts()
+    """Judge a store by a survey of its tasks and by what its other tables hold; see ``diagnose_tasks``.
+
+    ``commits``: the last ones, in which the ends of attempts are looked for.
+    """
+    of_attempts = await store.survey_attempts(commits=commits)
     breakers, down = diagnose_breakers(await store.list_breakers(), of_attempts.requests, survey.now)
     limits = diagnose_limits(await store.list_limits(), survey.processes, of_attempts.requests, survey.now)
     attempts = diagnose_attempts(of_attempts, survey.processes, down=down)
