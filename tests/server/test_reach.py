@@ -27,7 +27,8 @@ EVERY_SCOPE = ("submit", "read", "read-payloads", "operate", "agent:*", "replies
 # What is of the whole store is not there for a restricted token.
 REFUSED = {
     "GET /metrics", "GET /v1/agents", "GET /v1/agents/{agent}", "GET /v1/agents/{agent}/metrics", "GET /v1/alerts",
-    "GET /v1/alerts/causes", "GET /v1/convoys", "GET /v1/convoys/{key}", "GET /v1/doctor", "GET /v1/overview", "GET /v1/leader", "GET /v1/leases",
+    "GET /v1/alerts/causes", "GET /v1/convoys", "GET /v1/convoys/{key}", "GET /v1/doctor", "GET /v1/overview", "GET /v1/leader",
+    "GET /v1/leases",
     "GET /v1/leases/{name}", "GET /v1/ledgers", "GET /v1/ledgers/{ledger_id}", "GET /v1/tokens", "POST /v1/agents/{agent}:close",
     "POST /v1/agents/{agent}:open", "POST /v1/agents/{agent}:pause", "POST /v1/agents/{agent}:resume",
     "POST /v1/convoys/{key}:move-to-head", "POST /v1/convoys/{key}:park", "POST /v1/convoys/{key}:release",

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from ..model import NUMBER_MAX, TaskRow
+from ..model import NUMBER_MAX, TaskRow, TaskState
 from ..operations.problems import declare_problem
 from ..store.contract import CURSOR_SECRET, SECRET_BYTES, MissingRight
 from ..store.state_store import StateStore
@@ -70,7 +70,8 @@ def _cut_range(within: TaskRange, last: int, newest_first: bool) -> TaskRange:
 
 async def _bound_range(store: StateStore, which: TaskFilter, within: TaskRange, newest_first: bool) -> TaskRange | None:
     """Bound what a page looks through; None: there is nothing."""
-    if which.parent is not None or which in (TaskFilter(state=which.state), TaskFilter(ledger=which.ledger)):
+    is_held = which.state == TaskState.HELD and which == TaskFilter(state=which.state)
+    if which.parent is not None or is_held or which == TaskFilter(ledger=which.ledger):
         return within  # an index finds them, and nothing else is read
     among = TaskFilter(ledger=which.ledger)
     newest = await store.list_tasks(among, newest_first=True, limit=1, before=within.before)

@@ -62,6 +62,12 @@ def narrow_to_tag(filtered: str, condition: str) -> str:
     return narrowed.replace(ASCENDING, OF_TAG)
 
 
+def narrow_to_held(filtered: str) -> str:
+    """The statement for tasks that are held. SQLite takes the index of these only where their state stands in the statement."""
+    assert filtered.count(BEGIN) == 1
+    return filtered.replace(BEGIN, " WHERE state = 'error'\n   AND task_no > ")
+
+
 def build_count(filtered: str) -> str:
     """The statement that counts what the other one finds, up to its limit."""
     return f"SELECT count(*) FROM (\n{filtered}\n) AS meant"

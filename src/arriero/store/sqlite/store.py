@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...errors import ArrieroError, InvalidInput, StoreError, UnreadableRow
-from ...model import HistoryRow, Instant, TaskRow
+from ...model import HistoryRow, Instant, TaskRow, TaskState
 from ...model.answers import Answer, Refusal, SignalKept, SignalPlaced, Submitted
 from ...model.commands import AnyCommand, SendSignal, Submit
 from ...model.leases import LeaseTerm
@@ -118,7 +118,9 @@ def _build_statement(which: TaskFilter) -> str:
         filtered = query("select_filtered")
         if which.parent is not None:
             return task_filter.narrow_to_parent(filtered, OF_PARENT)
-        return task_filter.narrow_to_tag(filtered, OF_TAG) if which.tags else filtered
+        if which.tags:
+            return task_filter.narrow_to_tag(filtered, OF_TAG)
+        return task_filter.narrow_to_held(filtered) if which.state == TaskState.HELD else filtered
     return task_filter.narrow_to_ledger(query("select_filtered"), OF_LEDGER)
 
 
