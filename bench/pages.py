@@ -23,23 +23,13 @@ import httpx2
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent / "sides")]
+
 from filling import fill  # noqa: E402
 
 from arriero.testing.postgres import Server  # noqa: E402
+from lab.console_paths import list_console_paths  # noqa: E402
 from lab.console_shop import ServedShop, serving_shop  # noqa: E402
 
-PATHS = (
-    "/",
-    "/tasks",
-    "/tasks?state=held",
-    "/tasks?state=processed",
-    "/tasks?workflow=fulfil&order=oldest",
-    "/tasks?code=card_expired",
-    "/tasks?text=carrier",
-    "/tasks?tag=channel%3Dshop",
-    "/tasks/order-4711",
-    "/tasks/finished-{last}",
-)
 MILLISECONDS_MAX = 100.0
 OPEN_PAGES = 200
 PAGES_OF_ONE = 50  # reader: half of what one token may hold open
@@ -137,7 +127,7 @@ async def measure_store(store: str, url: str, tasks: int, rounds: int, pages: in
         await asyncio.to_thread(fill, url, tasks)
         print(f"{store}: {tasks:,} finished tasks made in {time.perf_counter() - begun:.0f} s", flush=True)
         rows = await shop.app.session.store.list_tasks(newest_first=True, limit=1)
-        paths = [path.replace("{last}", str(rows[0].task_no)) for path in PATHS]
+        paths = [*list_console_paths(shop.server), f"/tasks/finished-{rows[0].task_no}"]
         found = await measure_pages(shop, store, paths, rounds)
         alone, beside = await measure_open_pages(shop, pages)
         print(

@@ -6,17 +6,9 @@ import pytest
 from chromium import find_chromium, open_chromium, open_tab
 from playwright.async_api import Browser
 
+from lab.console_paths import list_console_paths
 from lab.console_shop import ServedShop, serving_shop
 
-PATHS = (
-    "/",
-    "/tasks",
-    "/tasks?state=held",
-    "/tasks/order-4711",
-    "/tasks/refund-31",
-    "/act/resubmit_task/order-4711?back=/tasks",
-    "/nothing",
-)
 WIDTHS = (360, 1280, 2560)
 
 
@@ -41,7 +33,7 @@ async def test_no_page_has_a_serious_fault_for_those_who_cannot_see_or_point(
         await tab.open("/sign-in")
         assert await tab.find_faults() == []
         await tab.sign_in(shop.token)
-        for path in PATHS:
+        for path in (*list_console_paths(shop.server), "/nothing"):
             await tab.open(path)
             assert await tab.find_faults() == [], path
 
@@ -50,7 +42,7 @@ async def test_no_page_has_a_serious_fault_for_those_who_cannot_see_or_point(
 async def test_no_page_is_wider_than_its_window(shop: ServedShop, chromium: Browser, width: int) -> None:
     async with open_tab(chromium, shop.url, width=width) as tab:
         await tab.sign_in(shop.token)
-        for path in PATHS:
+        for path in (*list_console_paths(shop.server), "/nothing"):
             await tab.open(path)
             assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
 
@@ -58,7 +50,7 @@ async def test_no_page_is_wider_than_its_window(shop: ServedShop, chromium: Brow
 async def test_every_page_can_be_read_and_each_form_sent_without_scripts(shop: ServedShop, chromium: Browser) -> None:
     async with open_tab(chromium, shop.url, scripts=False) as tab:
         await tab.sign_in(shop.token)
-        for path in PATHS:
+        for path in (*list_console_paths(shop.server), "/nothing"):
             await tab.open(path)
             assert len(await tab.page.inner_text("main")) > 20, path
         await tab.open("/act/compensate_task/order-4711?back=/tasks/order-4711")
