@@ -43,6 +43,7 @@ from .submit import submit
 from .supervise import supervise
 from .task import task
 from .token import token
+from .top import top
 from .versions import versions
 from .workflow import workflow
 
@@ -168,7 +169,7 @@ def commands(context: click.Context) -> None:
 GROUPS = {  # of the help, in the order in which a user meets them
     "Run": (run, serve, supervise, lead),
     "Tasks": (submit, task, history, replies),
-    "Operate": (doctor, question, workflow, versions, agent, alert, convoy, schedule, ledger, lease),
+    "Operate": (doctor, top, question, workflow, versions, agent, alert, convoy, schedule, ledger, lease),
     "Store": (migrate, export, check, replay, purge, store),
     "Set-up": (config, token, lint, demo, completion),
 }

@@ -43,6 +43,7 @@ from .signals import list_signals, send_request, send_signal
 from .stores import open_store_to_read
 from .task_verbs import VERB_COMMANDS
 from .tree import format_children, show_tree
+from .watch import watch_task
 
 PAGE = 1_000
 COUNTED_MAX = 100_000  # of the tasks that are not shown
@@ -235,6 +236,7 @@ async def _load_shown(task_id: str, store: str | None) -> tuple[Loaded, TaskCont
 
 task.add_command(list_tasks)
 task.add_command(show_tree)
+task.add_command(watch_task)
 task.add_command(send_signal)
 task.add_command(send_request)
 task.add_command(list_signals)

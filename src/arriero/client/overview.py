@@ -5,7 +5,7 @@ Agents and the newest tasks. No statement of it reads a whole table. ``arriero d
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from math import ceil
 
@@ -13,6 +13,7 @@ import msgspec
 
 from ..core.agent_metrics import MINUTE, AgentCounts, estimate_quantile, find_minute, read_counts
 from ..core.lease import read_process_about
+from ..core.routing import survey_hosts
 from ..explain.doctor import Finding
 from ..inspection.attempts import Retrying
 from ..inspection.facts import AgentMeasurements, Backlog
@@ -105,6 +106,21 @@ class RetriedTask(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class AgentRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """An Agent in all processes alive that host it.
+
+    Attributes:
+        health: from 0 to 1, by the calls of the process that sees most trouble.
+        free, places: of all of them together; None: none has reported yet.
+    """
+
+    agent: str
+    app: str
+    health: float
+    free: int | None
+    places: int | None
+
+
 class LiveProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process that is not retired. ``is_alive``: its lease has not lapsed. ``is_leaving``: it drains."""
 
@@ -124,7 +140,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         tasks: those that are not done. ``newest``: those of the last hour.
         oldest_wait_seconds: for how long the oldest free task has been due; None: none is.
         calls: the minutes of the last hour, the oldest first, also those without a call. ``hour``: all of them together.
-        agents: by name, with health, room and breaker.
+        agents: by name, with their breakers and calls. ``rooms``: health and free places of those that a process alive hosts.
         leader: None: no Supervisor leads.
         processes: those that are not retired.
         healthy: nothing needs an operator. ``findings``: care first, then information.
@@ -139,6 +155,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     hour: MinuteOfCalls
     calls: tuple[MinuteOfCalls, ...]
     agents: tuple[AgentView, ...]
+    rooms: tuple[AgentRoom, ...]
     leader: LeaderView | None
     processes: tuple[LiveProcess, ...]
     healthy: bool
@@ -165,6 +182,7 @@ async def load_overview(store: StateStore) -> Overview:
         hour=hour,
         calls=minutes,
         agents=tuple(await load_agent_views(store, measured)),
+        rooms=tuple(_list_rooms(judged.processes, now)),
         leader=await load_leader(store),
         processes=tuple(_show_process(process, now) for process in judged.processes),
         healthy=judged.healthy,
@@ -236,6 +254,13 @@ def _build_minute(minute: int, counts: AgentCounts) -> MinuteOfCalls:
         p50_seconds=estimate_quantile(buckets, 0.5),
         p99_seconds=estimate_quantile(buckets, 0.99),
     )
+
+
+def _list_rooms(processes: Sequence[ProcessRow], now: Instant) -> Iterator[AgentRoom]:
+    for app in sorted({read_process_about(process).app for process in processes}):
+        for agent, host in sorted(survey_hosts(processes, now, app).items()):
+            places = None if host.free is None else host.places
+            yield AgentRoom(agent=agent, app=app, health=host.health, free=host.free, places=places)
 
 
 def _show_process(process: ProcessRow, now: Instant) -> LiveProcess:
