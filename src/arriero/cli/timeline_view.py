@@ -93,7 +93,7 @@ def draw_task(watched: WatchedTask, now: Instant, screen: Screen, *, note: str =
     events = _draw_events(timeline, screen)
     for_events = min(len(events), max(EVENTS_MIN, room - len(rows) - len(legend) - 1))
     for_rows = max(room - for_events - len(legend) - (1 if for_events else 0), min(room, 2))
-    shown = _keep_rows(rows, for_rows)
+    shown = _keep_rows(rows, timeline.rows, for_rows)
     lines = [*head, *shown]
     if len(lines) + len(legend) + 1 < screen.height:
         lines += legend
@@ -233,14 +233,21 @@ def fit(text: str, width: int) -> str:
     return text + " " * (width - display_width(text))
 
 
-def _keep_rows(lines: list[Text], room: int) -> list[Text]:
-    """The axis and the task, and of the steps the last ones that there is room for."""
+def _keep_rows(lines: list[Text], rows: Sequence[TimelineRow], room: int) -> list[Text]:
+    """The axis and the task, and of the steps those that there is room for: the open and the doubtful ones, then the last ones."""
     if len(lines) <= room:
         return lines
     kept = max(room - 3, 0)
-    hidden = len(lines) - 2 - kept
-    note = Text(f"  ... {format_count(hidden, 'line')} above, for which the window is too low")
-    return [*lines[:2], note, *(lines[-kept:] if kept else [])][: max(room, 2)]
+    steps = [(_is_open(row), at) for at, row in enumerate(rows[1:], start=2)]  # the axis and the task stand before them
+    steps += [(False, at) for at in range(len(rows) + 1, len(lines))]
+    chosen = sorted(at for _, at in sorted(steps, reverse=True)[:kept])
+    hidden = len(lines) - 2 - len(chosen)
+    note = Text(f"  ... {format_count(hidden, 'line')} for which the window is too low")
+    return [*lines[:2], note, *(lines[at] for at in chosen)][: max(room, 2)]
+
+
+def _is_open(row: TimelineRow) -> bool:
+    return row.in_doubt or (bool(row.bars) and row.bars[-1].end is None)
 
 
 def _draw_legend(rows: Iterable[TimelineRow], screen: Screen) -> list[Text]:

@@ -138,12 +138,11 @@ class StoreJudgement(msgspec.Struct, frozen=True):
     """Findings about tasks, Agents, schedules and alerts, with the rows that they come from.
 
     Args:
-        alerts: the first open ones. ``retrying``: steps that are tried again, of each Agent at most a fixed number.
+        retrying: steps that are tried again, of each Agent at most a fixed number.
     """
 
     findings: tuple[Finding, ...]
     processes: tuple[ProcessRow, ...]
-    alerts: tuple[AlertRow, ...]
     retrying: tuple[Retrying, ...]
 
     @property
@@ -233,7 +232,7 @@ async def judge(
         *attempts,
         *schedules,
     )
-    return StoreJudgement(findings, survey.processes, tuple(alerts), of_attempts.retrying)
+    return StoreJudgement(findings, survey.processes, of_attempts.retrying)
 
 
 async def _diagnose_http(store: StateStore, survey: Survey) -> list[Finding]:

@@ -17,13 +17,15 @@ from ..core.routing import survey_hosts
 from ..explain.doctor import Finding
 from ..inspection.attempts import Retrying
 from ..inspection.facts import AgentMeasurements, Backlog
-from ..model import AlertRow, Instant, TaskRow, TaskState, seconds_between
+from ..model import Instant, TaskRow, TaskState, seconds_between
 from ..model.agents import FAILED_ENDS
+from ..model.failures import read_task_failure
 from ..model.instants import as_datetime
 from ..model.processes import ProcessRow
 from ..store.contract import COUNTED_MAX
 from ..store.readable import legible
 from ..store.state_store import StateStore
+from ..store.task_filter import TaskFilter
 from .agents import AgentView, load_agent_views
 from .diagnosis import judge_unfinished
 from .leases import LeaderView, load_leader
@@ -169,6 +171,7 @@ async def load_overview(store: StateStore) -> Overview:
     backlog = await store.measure_backlog()
     measured = await store.measure_agents()
     newest = await store.list_tasks(newest_first=True, limit=NEWEST_MAX)
+    held = await store.list_tasks(TaskFilter(state=TaskState.HELD), newest_first=True, limit=SHOWN_MAX)
     judged = await judge_unfinished(store, backlog, measured.loads)
     now = backlog.now
     minutes, hour = sum_up_minutes(measured, now)
@@ -187,7 +190,7 @@ async def load_overview(store: StateStore) -> Overview:
         processes=tuple(_show_process(process, now) for process in judged.processes),
         healthy=judged.healthy,
         findings=judged.findings,
-        held=_list_held(judged.alerts),
+        held=tuple(map(_show_held, held)),
         retrying=_list_retried(judged.retrying),
     )
 
@@ -275,17 +278,15 @@ def _show_process(process: ProcessRow, now: Instant) -> LiveProcess:
     )
 
 
-def _list_held(alerts: Iterable[AlertRow]) -> tuple[HeldTask, ...]:
-    of_tasks = [alert for alert in alerts if alert.task_no > 0 and alert.task_id]
-    return tuple(
-        HeldTask(
-            id=alert.task_id,
-            workflow=alert.workflow,
-            step=alert.step,
-            reason=alert.reason,
-            since=as_datetime(alert.opened_at),
-        )
-        for alert in reversed(of_tasks[-SHOWN_MAX:])
+def _show_held(row: TaskRow) -> HeldTask:
+    task = legible(row)
+    failure = None if task.failure is None else read_task_failure(task.failure)
+    return HeldTask(
+        id=task.task_id,
+        workflow=task.workflow,
+        step="" if failure is None else failure.step,
+        reason="" if failure is None else failure.reason,
+        since=as_datetime(task.submitted_at if task.ended_at is None else task.ended_at),
     )
 
 

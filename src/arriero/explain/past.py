@@ -4,7 +4,7 @@ A row keeps only when a task was submitted and when it ended last. Between these
 hours, or have been done long before a caller had it undone; all that stands in its history.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -40,11 +40,13 @@ class Timeline:
         self.incarnation = 0
         self._names = HistoryNames()
 
-    def list_entries(self, row: HistoryRow) -> Iterator[IncarnationStart | TimelineEntry]:
-        """List the lines of one row; before them a section where an incarnation begins."""
+    def list_entries(
+        self, row: HistoryRow, events: Sequence[Event | UnreadableEvent] | None = None
+    ) -> Iterator[IncarnationStart | TimelineEntry]:
+        """List the lines of one row; before them a section where an incarnation begins. ``events``: of the row, if they were read."""
         names = self._names
         names.actor = row.actor
-        for event in read_events_to_show(row):
+        for event in read_events_to_show(row) if events is None else events:
             incarnation = _count_incarnation(event, self.incarnation)
             if incarnation != self.incarnation:
                 self.incarnation, names.began_at = incarnation, row.at

@@ -127,9 +127,10 @@ class TimelineBuilder:
         if self._first_at is None:
             self._first_at = at
         self._last_at = max(self._last_at, at)
-        told = [one for one in self._timeline.list_entries(row) if not isinstance(one, IncarnationStart)]
+        events = read_events_to_show(row)
+        told = [one for one in self._timeline.list_entries(row, events) if not isinstance(one, IncarnationStart)]
         self._last.extend(told)
-        for event, entry in zip(read_events_to_show(row), told, strict=True):
+        for event, entry in zip(events, told, strict=True):
             self._events += 1
             self._mark(event, entry)
             if not self._add_of_task(event, at):
