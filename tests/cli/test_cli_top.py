@@ -1,5 +1,6 @@
 """`arriero top`: what keys do, what is drawn, and the command on a terminal, in a pipe and as JSON."""
 
+import io
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,9 +12,13 @@ from typing import Any
 import pytest
 from cli_calls import SECONDS_MAX, Call, Run, json_lines, order
 from live_terminal import LiveTerminal
+from rich.console import Console
 
+from arriero import App, StoreError
+from arriero.cli import top_screen
 from arriero.cli.output import display_width
 from arriero.cli.timeline_view import Screen
+from arriero.cli.top_screen import TopScreen
 from arriero.cli.top_state import PANES, ActOnAgent, OpenTask, Quit, ReadAgain, TopState, press, settle
 from arriero.cli.top_view import draw_rows, draw_top
 from arriero.client.agents import AgentView
@@ -354,6 +359,35 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_a_snapshot(sold: Call, top: Top
     code, written = terminal.ended()
     assert (code, "\x1b" in terminal.written) == (0, False)
     assert "2 held" in written
+
+
+async def test_while_the_store_does_not_answer_the_last_reading_stays_with_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: list[Overview | StoreError] = [
+        StoreError("the disk is away"),
+        overview(),
+        StoreError("away again"),
+        overview(),
+    ]
+
+    async def load(_: object) -> Overview:
+        answer = answers.pop(0)
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(top_screen, "load_overview", load)
+    console = Console(width=100, height=30, file=io.StringIO(), markup=False)
+    shown = []
+    async with App("operator", store="memory://") as app:
+        screen = TopScreen(app.session, 2.0, lambda: "ana")
+        for _ in range(4):
+            await screen.read()
+            shown.append("\n".join("".join(part.text for part in line) for line in console.render_lines(screen)))
+    assert ["does not answer" in text for text in shown] == [True, False, True, False]
+    assert ["3 running" in text for text in shown] == [False, True, True, True]
+    assert "the disk is away" in shown[0]
 
 
 def test_no_other_command_loads_what_only_a_live_terminal_needs(shop: Path) -> None:

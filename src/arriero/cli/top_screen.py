@@ -132,14 +132,18 @@ class TopScreen:
             return ""
 
     # --- the loops
+    async def read(self) -> None:
+        """Read the store once. If it does not answer, what was read before stays, with a note."""
+        try:
+            self._overview = await load_overview(self._session.store)
+            self._state, self._note, self._read_at = settle(self._state, self._overview), "", time.monotonic()
+        except StoreError as error:
+            self._note = f"the store does not answer, it is asked again: {error}"
+
     async def _read_again_and_again(self) -> None:
         while True:
             self._ask.clear()
-            try:
-                self._overview = await load_overview(self._session.store)
-                self._state, self._note, self._read_at = settle(self._state, self._overview), "", time.monotonic()
-            except StoreError as error:
-                self._note = f"the store does not answer, it is asked again: {error}"
+            await self.read()
             self._refresh()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
