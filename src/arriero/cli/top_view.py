@@ -108,7 +108,7 @@ def _format_newest(overview: Overview) -> str:
         return "no task was submitted"
     states = ", ".join(f"{count:,} {one_line(state)}" for state, count in newest.states.items())
     parts = [f"{format_count(newest.count, 'task')}{' (the newest)' if newest.is_cut else ''}: {states}"]
-    parts += [f"{newest.submitted_per_minute:.1f} submitted and {newest.ended_per_minute or 0:.1f} ended a minute"]
+    parts += [f"{newest.submitted_per_minute:,.1f} submitted and {newest.ended_per_minute or 0:,.1f} ended a minute"]
     if newest.failed_share is not None:
         parts.append(f"{100 * newest.failed_share:.1f} % not processed")
     if newest.p50_seconds is not None and newest.p99_seconds is not None:

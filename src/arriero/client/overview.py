@@ -60,7 +60,7 @@ class NewestTasks(msgspec.Struct, frozen=True, kw_only=True):
         count: how many they are. ``is_cut``: more were submitted within the hour.
         since: when the oldest of them was submitted; None: there is none.
         states: how many are in each state.
-        submitted_per_minute, ended_per_minute: of the time since ``since``; None without a task.
+        submitted_per_minute, ended_per_minute: of the time since ``since``, a minute at least; None without a task.
         failed_share: of those that have ended: compensated or held; None: none has ended.
         p50_seconds, p99_seconds: from the submission to the end, of those that have ended; None: none has.
     """
@@ -211,7 +211,7 @@ def sum_up_tasks(rows: Sequence[TaskRow], now: Instant) -> NewestTasks:
     if not tasks:
         return NewestTasks(count=0, is_cut=False, since=None, states={})
     since = min(task.submitted_at for task in tasks)
-    minutes = max(seconds_between(since, now), 1.0) / 60
+    minutes = max(seconds_between(since, now) / 60, 1.0)  # of less, no rate would mean anything
     ended = [task for task in tasks if task.ended_at is not None]
     took = sorted(seconds_between(task.submitted_at, task.ended_at) for task in ended if task.ended_at is not None)
     failed = sum(task.state is not TaskState.PROCESSED for task in ended)
