@@ -10,10 +10,11 @@ from core_rows import loaded, step_row
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arriero.events import decode_event_fields
 from arriero.explain.task_timeline import TimelineBuilder, build_timeline
 from arriero.explain.timeline_shapes import BarKind, BarOutcome, MarkKind, TaskTimeline, TimelineBar, TimelineRow
 from arriero.explain.timeline_tracks import BARS_MAX
-from arriero.model import HistoryRow, Instant, Loaded, StepKind, StepState, TaskState
+from arriero.model import HistoryRow, Instant, Loaded, StepKind, StepRow, StepState, TaskState
 from arriero.store.readable import legible_task
 from lab.simulation.world import World
 
@@ -315,6 +316,18 @@ def check(timeline: TaskTimeline) -> None:
     msgspec.json.encode(timeline)
 
 
+def check_attempts(drawn: TimelineRow, step: StepRow, rows: list[HistoryRow]) -> None:
+    """Each attempt that the history has is a bar, and the last bar is as the row says."""
+    events = [event for row in rows for event in decode_event_fields(row) if event.get("step") == step.ordinal]
+    begun = [one["attempt"] for one in events if one["type"] in ("step.dispatched", "compensation.dispatched")]
+    if BarKind.MERGED not in [bar.kind for bar in drawn.bars]:
+        assert [bar.attempt for bar in drawn.bars if bar.attempt] == begun
+    if step.state is StepState.RUNNING and step.complete_by is not None:
+        assert (drawn.bars[-1].attempt, drawn.bars[-1].end) == (step.attempt, None)
+    if step.state is StepState.COMPLETED and begun:
+        assert drawn.bars[-1].outcome is BarOutcome.OK
+
+
 @pytest.mark.parametrize("seed", range(0, 60, 4))
 def test_the_timelines_of_a_simulated_world_agree_with_its_rows(seed: int) -> None:
     world = World(seed)
@@ -332,8 +345,13 @@ def test_the_timelines_of_a_simulated_world_agree_with_its_rows(seed: int) -> No
         timeline = builder.build(of, world.store.now())
         check(timeline)
         assert timeline.unreadable == 0
+        last = timeline.rows[0].bars[-1]
+        is_held = of.task.state is TaskState.HELD
+        assert (last.end is None) == (timeline.is_open or is_held), (seed, task_no, last)
+        assert (last.kind is BarKind.OPERATOR and last.end is None) == (is_held or of.task.paused_at is not None)
         known = {step.ordinal: step for step in of.steps}
         for drawn in timeline.rows[1:]:
+            check_attempts(drawn, known[drawn.ordinal], rows[task_no])
             step = known[drawn.ordinal]
             assert all(timeline.start <= bar.start <= (bar.end or timeline.end) <= timeline.end for bar in drawn.bars)
             is_open = bool(drawn.bars) and drawn.bars[-1].end is None

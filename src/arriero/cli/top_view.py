@@ -45,7 +45,7 @@ def draw_top(
     if state.has_help:
         body = _draw_help(screen)
     elif overview is None:
-        body = [Text(note or "the store is read ...")]
+        body = [Text("" if note else "the store is read ...")]  # the foot has the note
     else:
         head = _draw_head(overview, screen, age)
         body = [*head, *_draw_pane(overview, state, screen, max(room - len(head), 0))]

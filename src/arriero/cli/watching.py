@@ -132,7 +132,7 @@ class TaskScreen:
 
         height = (options.height or console.size.height) - bool(self.hint)
         if self.watched is None:
-            yield Text(self.note or "it is read ...")
+            yield Text(one_line(self.note) or "it is read ...")
             return
         screen = Screen(options.max_width, height, self._has_symbols)
         for line in draw_task(self.watched, self.find_now(), screen, note=self.note):

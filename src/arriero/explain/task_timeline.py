@@ -10,7 +10,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ..events import Event, UnreadableEvent, read_events_to_show
-from ..events.convoy import ConvoyContinued, ConvoyOpened, ConvoyPlaced, ConvoyReturned, ConvoySetAside
+from ..events.convoy import (
+    ConvoyBatched,
+    ConvoyContinued,
+    ConvoyMessageEnded,
+    ConvoyOpened,
+    ConvoyPlaced,
+    ConvoyReturned,
+)
 from ..events.signal import SignalAnswered, SignalSent, SignalSetAside, SignalTaken
 from ..events.step import (
     AttemptExtended,
@@ -165,8 +172,10 @@ class TimelineBuilder:
                 self._wait(at, "waits for a Scheduler", start)
             case ConvoyContinued():
                 self._wait(at, "waits for a Scheduler")
-            case ConvoySetAside():
-                self._wait(at, "set aside by its convoy")
+            case ConvoyBatched(messages=None, batch=batch):
+                self._wait(at, f"its message is in the batch of task number {batch}")
+            case ConvoyMessageEnded(state=word):
+                self._task.finish(at, read_state_word(word), BarOutcome.NONE)
             case TaskClaimed(state=state):
                 self._drive(at, undoes=state == TaskState.COMPENSATING)
             case TaskReleased(why="workflow_paused"):
