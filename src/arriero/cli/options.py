@@ -4,15 +4,15 @@ import getpass
 import re
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
 
-from ..errors import DefinitionError, InvalidInput, VerbRefused
+from ..errors import InvalidInput, VerbRefused
 from ..model import NUMBER_MAX
-from ..model.policies import seconds
 from ..operations.problems import ExitCode
+from ..text.durations import read_duration, read_duration_or_instant
 from ..text.escaping import one_line
 from ..text.format import format_count
 
@@ -85,39 +85,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 Option = Callable[[Callable[..., None]], Callable[..., None]]
 
 NUMBER = click.IntRange(0, NUMBER_MAX)  # of a row
-UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_match_duration = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII).fullmatch
 
 
 def parse_duration(text: str) -> float:
-    """Parse ``90`` or ``90s``, ``15m``, ``2h``, ``3d`` into seconds; the type of an option.
-
-    Raises: BadParameter - names what was typed and how to write it.
-    """
-    found = _match_duration(text.strip())
-    if found is None:
-        raise click.BadParameter(f"{text!r} is not a duration; write seconds, or a unit too, like 90, 15m, 2h or 3d")
-    number, unit = found.groups()
+    """Parse ``90`` or ``90s``, ``15m``, ``2h``, ``3d`` into seconds; the type of an option. Raises BadParameter."""
     try:
-        return seconds(float(number) * UNITS[unit], f"{text!r}")
-    except DefinitionError as error:
+        return read_duration(text)
+    except InvalidInput as error:
         raise click.BadParameter(str(error)) from error
 
 
 def parse_duration_or_instant(text: str) -> float | datetime:
-    """Parse a duration, or an instant as lists print it or in ISO 8601, in UTC unless it names a zone.
-
-    Raises: BadParameter - names what was typed and how to write it.
-    """
+    """Parse a duration, or an instant as lists print it or in ISO 8601, in UTC unless it names a zone. Raises BadParameter."""
     try:
-        when = None if _match_duration(text.strip()) else datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is neither a duration like 90, 15m, 2h or 3d nor an instant like 2026-11-20 14:15:17Z"
-        ) from None
-    if when is None:
-        return parse_duration(text)
-    return when.replace(tzinfo=UTC) if when.tzinfo is None else when
+        return read_duration_or_instant(text)
+    except InvalidInput as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _refuse_empty_store(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

@@ -1,6 +1,6 @@
 """Tasks and steps as the command line and the HTTP API show them; what is printed for operators is made from the same values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,7 @@ from ..core.undo import list_open_compensations
 from ..explain.convoys import TasksAhead
 from ..explain.past import TaskPast
 from ..inspection.attempts import Retrying
-from ..model import Instant, Loaded, StepKind, StepRow, TaskRow, TaskState
+from ..model import TASK_OPEN, Instant, Loaded, StepKind, StepRow, TaskRow, TaskState
 from ..model.failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
 from ..model.progress import PublishedRow
 from ..model.tags import read_tags
@@ -54,7 +54,11 @@ class ListedRetry(msgspec.Struct, frozen=True):
 
 
 class ListedTask(msgspec.Struct, frozen=True):
-    """One line of ``task list``. ``retry``: what of it is tried again; None: nothing, or it is not asked for."""
+    """One line of ``task list``.
+
+    ``retry``: what of it is tried again; None: nothing, or it is not asked for. ``waiting_for``: what else moves it next; empty:
+    nothing, or it is not asked for.
+    """
 
     no: int
     id: str
@@ -73,6 +77,7 @@ class ListedTask(msgspec.Struct, frozen=True):
     app: str = ""
     snoozed_until: datetime | None = None
     tags: dict[str, str] = msgspec.field(default_factory=dict)
+    waiting_for: str = ""
 
 
 class StandingTask(msgspec.Struct, frozen=True):
@@ -253,8 +258,8 @@ class TaskContext(msgspec.Struct, frozen=True):
         return None if process_no is None else self.holders.get(process_no, f"process {process_no}")
 
 
-def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None) -> ListedTask:
-    """Build one line of ``task list``; its reason names what of the row cannot be read."""
+def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None, waiting: str = "") -> ListedTask:
+    """Build one line of ``task list``; its reason names what of the row cannot be read. ``waiting``: what moves it next."""
     task, faults = legible(as_it_stands), faults_of(as_it_stands)
     failure = None if task.failure is None else read_task_failure(task.failure)
     return build_output(
@@ -267,7 +272,17 @@ def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None) -
         snoozed_until=to_datetime(find_snooze_end(task)),
         tags=read_tags(task.tags),
         retry=None if retrying is None else build_output(ListedRetry, retrying, running=retrying.is_running),
+        waiting_for=waiting,
     )
+
+
+async def load_waits(store: StateStore, rows: Sequence[TaskRow]) -> dict[int, str]:
+    """Load what moves each of some tasks next, by their numbers; of those that have ended nothing. Raises StoreError."""
+    found = {}
+    for as_it_stands in await store.load_all([row.task_no for row in rows if row.state in TASK_OPEN]):
+        loaded, faults = legible_task(as_it_stands)
+        found[loaded.task.task_no] = describe_release_wait(faults) if faults else waiting_for(loaded)
+    return found
 
 
 async def load_standing_task(as_it_stands: Loaded, store: StateStore) -> StandingTask:

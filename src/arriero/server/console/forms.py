@@ -10,10 +10,10 @@ import msgspec
 from ...errors import InvalidInput
 from ...model.tags import parse_tag
 from ...operations.declaration import split_annotation
+from ...text.durations import read_duration
 
 Kind = Literal["text", "flag", "number", "duration", "choice", "json", "list", "tags"]
 PREFIX = "field."  # of the names of a form's fields, before that of the body's member
-UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 NOT_TYPED = frozenset(("dry_run", "filter", "plan", "limit", "cursor", "seen"))  # members that a page sets by itself
 
 
@@ -130,10 +130,7 @@ def _read_number(field: Field, text: str) -> int:
 
 
 def _read_duration(field: Field, text: str) -> float:
-    unit = UNITS.get(text[-1].lower())
     try:
-        return float(text if unit is None else text[:-1]) * (unit or 1.0)
-    except ValueError:
-        raise InvalidInput(
-            f"{field.label}: {text!r} is not a duration; write seconds, or a unit too, like 90, 15m, 2h or 3d"
-        ) from None
+        return read_duration(text)
+    except InvalidInput as error:
+        raise InvalidInput(f"{field.label}: {error}") from None

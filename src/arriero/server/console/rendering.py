@@ -17,6 +17,7 @@ from ...text.format import format_duration
 from ..parameters import write_id
 
 FOLDER = Path(__file__).parent / "templates"
+LINE_LENGTH_MAX = 240  # characters of a reason in a list
 PAYLOAD_LENGTH_MAX = 20_000  # characters of a payload that a page shows
 # One tone and one symbol for each state, so that it is known without its colour.
 STATES: Mapping[str, tuple[str, str]] = {
@@ -49,6 +50,7 @@ def get_environment() -> Environment:
         "shown": write_text,
         "text": escape_lines,
         "prose": write_prose,
+        "first_line": write_first_line,
         "time": write_time,
         "duration": format_duration,
         "payload": write_payload,
@@ -78,6 +80,15 @@ def write_prose(text: str) -> Markup:
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
     )
+
+
+def write_first_line(text: str | None) -> str:
+    """Write the first line of a text, as a row of a list shows it; the page of the thing has all of it."""
+    lines = (text or "").strip().splitlines()
+    if not lines:
+        return ""
+    is_whole = len(lines) == 1 and len(lines[0]) <= LINE_LENGTH_MAX
+    return escape_text(lines[0][:LINE_LENGTH_MAX]) + ("" if is_whole else " …")
 
 
 def write_time(value: datetime | None, form: str = "short") -> Markup:

@@ -1,38 +1,74 @@
 """Lists of tasks: the filter stands in the address, so it can be kept and sent to others."""
 
-from typing import Annotated
+from typing import Any
 
-import msgspec
-from fastapi import Depends
-
-from ...client.tasks import TaskSelector
-from ...model import TaskState
-from ..calls import Call
-from ..cursors import Order
-from ..operation_routes import QueryReader
+from ...errors import InvalidInput
+from ...model import TaskState, Verb
+from ...model.verb_rules import VERB_RULES, VERBS
+from ..calls import Call, HttpCall
+from ..cursors import CURSOR_INVALID, Order
 from ..parameters import LIMIT, Cursor, Limit
+from ..problems import Problem
+from ..routes.tasks import TaskPageAnswer
 from ..scopes import Needs, Scope
-from .asking import ask
+from .asking import ask, may_ask
 from .page import Page, page
+from .task_filters import COMMON, Filter, TypedFilter
+
+# Lists that operators ask for most, with their filters.
+QUICK: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("all", {}),
+    *((str(state), {"state": str(state)}) for state in (TaskState.HELD, TaskState.PROCESSING, TaskState.PENDING)),
+    *((str(state), {"state": str(state)}) for state in (TaskState.COMPENSATING, TaskState.COMPENSATED)),
+    (str(TaskState.PROCESSED), {"state": str(TaskState.PROCESSED)}),
+    ("paused", {"paused": "true"}),
+    ("snoozed", {"snoozed": "true"}),
+)
 
 
 @page("/tasks", Needs(Scope.READ), "Tasks that a filter names, the newest first.")
 async def show_tasks(
     call: Call,
-    which: Annotated[TaskSelector, Depends(QueryReader(TaskSelector))],
+    typed: Filter,
     order: Order = "newest",
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Page:
-    listed = await ask(call, "list_tasks", which=which, order=order, limit=limit, cursor=cursor)
-    given = {name: value for name, value in msgspec.to_builtins(which).items() if name != "tags"}
-    if which.tags:
-        given["tag"] = [f"{name}={value}" for name, value in which.tags.items()]
+    listed, refused = TaskPageAnswer((), None), ""
+    try:
+        listed = await ask(call, "list_tasks", which=typed.read(), order=order, waits=True, limit=limit, cursor=cursor)
+    except InvalidInput as error:
+        refused = f"{error}."
+    except Problem as problem:
+        if problem.kind is not CURSOR_INVALID:
+            raise
+        refused = "This page of the list is not there: its address is of another filter, or from before a restore."
+    others: dict[str, Any] = {"order": None if order == "newest" else order, "limit": None if limit == LIMIT else limit}
+    fields = typed.list_fields()
     context = {
         "listed": listed,
-        "given": given,
+        "refused": refused,
+        "typed": typed,
+        "given": {**typed.given, **others},
+        "others": {name: value for name, value in others.items() if value is not None},
         "order": order,
         "cursor": cursor,
-        "states": [str(one) for one in TaskState],
+        "quick": QUICK,
+        "common": fields[: len(COMMON)],
+        "more": fields[len(COMMON) :],
+        "verbs": () if refused or not typed.given else list_bulk_verbs(call, typed),
+        "several_apps": len({task.app for task in listed.tasks}) > 1,
     }
-    return Page("tasks.html", "Tasks", context)
+    return Page("tasks.html", "Tasks", context, status=422 if refused else 200)
+
+
+def list_bulk_verbs(call: HttpCall, typed: TypedFilter) -> tuple[str, ...]:
+    """List the verbs that the caller may carry out on all tasks of a filter, those that it may fit first by what they need."""
+    state = typed.given.get("state")
+    fitting = [verb for verb in Verb if state is None or (verb, state) in VERB_RULES]
+    return tuple(str(verb) for verb in sorted(fitting, key=_rank) if may_ask(call, f"{verb}_tasks"))
+
+
+def _rank(verb: Verb) -> tuple[bool, bool]:
+    """Verbs that change only how a task is found or by which code it runs are rarely meant."""
+    return (VERBS[verb].is_note, not VERBS[verb].is_listed)

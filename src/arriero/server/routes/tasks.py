@@ -21,6 +21,7 @@ from ...client.task_shapes import (
     TaskContext,
     build_listed_task,
     build_shown_task,
+    load_waits,
 )
 from ...client.task_view import load_tasks_ahead, read_family, read_holders, read_published, read_times
 from ...client.tasks import TaskSelector
@@ -347,6 +348,7 @@ async def list_tasks(
     call: Call,
     which: Annotated[TaskSelector, Depends(QueryReader(TaskSelector))],
     order: Annotated[Order, Query(description="Of submission, or the newest first.")] = "oldest",
+    waits: Annotated[bool, Query(description="Also what moves each open task next.")] = False,
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> TaskPageAnswer:
@@ -358,7 +360,8 @@ async def list_tasks(
     page = await load_page(call.client.session.store, narrow_filter(meant, call.caller.reach), within, limit, order)
     numbers = [row.task_no for row in page.rows if row.state in TASK_OPEN and row.failure_count]
     retrying = {step.task_no: step for step in await store.retrying_steps(numbers)}
+    waiting = await load_waits(store, [row for row in page.rows if row.task_no not in retrying]) if waits else {}
     return TaskPageAnswer(
-        tuple(build_listed_task(row, retrying.get(row.task_no)) for row in page.rows),
+        tuple(build_listed_task(row, retrying.get(row.task_no), waiting.get(row.task_no, "")) for row in page.rows),
         None if page.rest is None else cursors.write(listing, write_position(page.rest)),
     )

@@ -1,0 +1,177 @@
+"""The list of tasks as operators use it: filters in addresses, pages, and what is said where nothing fits."""
+
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from console_pages import Browser
+from server_shop import ShopWorld, open_shop
+from server_world import TOKENS
+
+HOSTILE = ("<script>alert(1)</script>", "../../etc", "\u202egnirts", "x" * 255)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[ShopWorld]:
+    async with open_shop(running=True) as world:
+        await world.sell()
+        yield world
+
+
+@pytest.fixture
+async def browser(world: ShopWorld) -> Browser:
+    browser = Browser(world.http)
+    await browser.sign_in(TOKENS["admin"])
+    return browser
+
+
+def list_ids(browser: Browser) -> list[str]:
+    """The ids in the list, in its order."""
+    return [
+        unquote(path)
+        for path in re.findall(r'<th scope="row"><a class="id" href="/tasks/([^"]+)"', browser.answer.text)
+    ]
+
+
+async def submit(world: ShopWorld, task_id: str, **more: Any) -> None:
+    body = {"workflow": "wait_long", "arguments": {}, "id": task_id, **more}
+    answer = await world.http.post("/v1/tasks", json=body, headers={"Authorization": f"Bearer {TOKENS['admin']}"})
+    assert answer.status_code < 300, answer.text
+
+
+async def test_the_newest_task_comes_first_with_its_state_and_its_reason(browser: Browser) -> None:
+    page = await browser.open("/tasks")
+    assert list_ids(browser) == ["sleeping", "held", "compensated", "processed"]
+    assert "the books do not open" in page.text
+    assert "the time " in page.text  # that the sleeping one waits for
+    await browser.open("/tasks?order=oldest")
+    assert list_ids(browser) == ["processed", "compensated", "held", "sleeping"]
+
+
+async def test_a_link_for_each_state_leads_to_its_tasks(browser: Browser) -> None:
+    await browser.open("/tasks?state=compensating")
+    assert list_ids(browser) == []
+    for state in ("held", "processed", "processing"):
+        await browser.follow(state)
+        assert str(browser.answer.url) == f"http://localhost/tasks?state={state}"
+        assert len(list_ids(browser)) == 1
+        assert browser.answer.text.count('aria-current="page"') == 2  # in the navigation, and here
+        await browser.open("/tasks?state=compensating")
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("code=closed", ["held"]),
+        ("text=books", ["held"]),
+        ("workflow=fulfil&state=compensated", ["compensated"]),
+        ("step=audit", ["held"]),
+        ("agent=till&state=held", ["held"]),
+        ("paused=yes", []),
+        ("paused=false&state=processing", ["sleeping"]),
+        ("older_than=2h", []),
+        ("since=15m&state=held", ["held"]),
+        ("tag=tenant%3Dacme", []),
+    ],
+)
+async def test_each_part_of_a_filter_stands_in_the_address(browser: Browser, query: str, found: list[str]) -> None:
+    await browser.open(f"/tasks?{query}")
+    assert browser.answer.status_code == 200
+    assert list_ids(browser) == found
+    assert ("No task fits the filter." in browser.page.text) == (not found)
+
+
+async def test_a_date_is_typed_as_on_the_command_line(browser: Browser) -> None:
+    for hours, count in ((-1, 4), (1, 0)):
+        at = datetime.now(UTC) + timedelta(hours=hours)
+        await browser.open(f"/tasks?since={at:%Y-%m-%d+%H:%M}")
+        assert browser.answer.status_code == 200
+        assert len(list_ids(browser)) == count
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("since=yesterday", "Submitted since: 'yesterday' is neither a duration like 90, 15m, 2h or 3d nor an instant"),
+        ("older_than=-1", "older than: '-1' is not a duration"),
+        ("state=broken", "state 'broken' is not known; states are"),
+        ("paused=maybe", "paused is 'maybe'; write true or false"),
+        ("tag=nothing", "tag"),
+        ("code_version=1.2.3", "code_version"),
+        ("cursor=AAAA", "This page of the list is not there"),
+    ],
+)
+async def test_a_filter_that_cannot_be_read_is_shown_again_with_the_reason_above_it(
+    browser: Browser, query: str, says: str
+) -> None:
+    page = await browser.open(f"/tasks?{query}&workflow=fulfil")
+    assert browser.answer.status_code == 422
+    assert says in page.text
+    assert '<p class="banner bad" role="alert">' in browser.answer.text
+    form = page.find_form("/tasks")
+    assert form.fields["workflow"] == "fulfil"
+    name, _, value = query.partition("=")
+    assert name == "cursor" or form.fields[name] == value
+
+
+async def test_pages_follow_one_another_and_lead_back_to_the_first(world: ShopWorld, browser: Browser) -> None:
+    await browser.open("/tasks?limit=3")
+    assert list_ids(browser) == ["sleeping", "held", "compensated"]
+    await browser.follow("Next page")
+    assert list_ids(browser) == ["processed"]
+    assert "Next page" not in browser.page.links
+    await browser.follow("First page")
+    assert list_ids(browser) == ["sleeping", "held", "compensated"]
+
+
+async def test_a_page_of_another_filter_is_refused(browser: Browser) -> None:
+    await browser.open("/tasks?limit=3")
+    page = await browser.open(browser.page.links["Next page"] + "&state=held")
+    assert "This page of the list is not there" in page.text
+
+
+async def test_tags_lead_to_the_tasks_that_have_them(world: ShopWorld, browser: Browser) -> None:
+    await submit(world, "tagged", tags={"tenant": "acme & sons", "note": "<b>"})
+    page = await browser.open("/tasks")
+    assert "<b>" not in browser.answer.text
+    await browser.open(page.links["tenant=acme & sons"])
+    assert list_ids(browser) == ["tagged"]
+    assert "Tag: tenant=acme & sons \u00d7, leave out" in browser.page.links
+
+
+async def test_names_are_shown_as_text_whatever_they_hold(world: ShopWorld, browser: Browser) -> None:
+    for one in HOSTILE:
+        await submit(world, one)
+    page = await browser.open("/tasks")
+    assert "<script>alert" not in browser.answer.text
+    assert "\u202e" not in browser.answer.text
+    assert "<script>alert(1)</script>" in page.text
+    await browser.open("/tasks?text=%3Cscript%3Ealert(1)")
+    assert "<script>alert" not in browser.answer.text
+    await browser.follow("All tasks")
+    assert set(HOSTILE) < set(list_ids(browser))
+
+
+async def test_an_empty_store_says_how_the_first_task_comes() -> None:
+    async with open_shop() as world:
+        browser = Browser(world.http)
+        page = await browser.sign_in(TOKENS["read"], "/tasks")
+        assert "The store has no tasks yet." in page.text
+
+
+async def test_verbs_for_all_are_offered_with_a_filter_to_those_who_may(world: ShopWorld) -> None:
+    browser = Browser(world.http)
+    await browser.sign_in(TOKENS["admin"], "/tasks")
+    assert "resubmit" not in browser.page.links
+    await browser.open("/tasks?state=held&workflow=inspect_item")
+    assert browser.page.links["resubmit"] == "/bulk/resubmit?state=held&workflow=inspect_item"
+    assert "cancel" not in browser.page.links  # of a task that is held there is nothing to cancel
+    await browser.open("/tasks?workflow=fulfil")
+    assert {"resubmit", "cancel", "compensate", "pause", "snooze", "tag"} <= browser.page.links.keys()
+    await browser.send("/sign-out")
+    await browser.sign_in(TOKENS["read"], "/tasks?state=held")
+    assert list_ids(browser) == ["held"]
+    assert "resubmit" not in browser.page.links
