@@ -12,6 +12,8 @@ class Form:
     def __init__(self, action: str, method: str) -> None:
         self.action, self.method = action, method
         self.fields: dict[str, str] = {}
+        self.repeated: list[tuple[str, str]] = []  # further values of hidden fields
+        self.buttons: set[str] = set()  # names of those that say which one was pressed
 
 
 class PageReader(HTMLParser):
@@ -38,6 +40,10 @@ class PageReader(HTMLParser):
             self.forms.append(Form(given.get("action", ""), given.get("method", "get")))
         elif not self.forms:
             return
+        elif tag == "button" and "name" in given:
+            self.forms[-1].buttons.add(given["name"])
+        elif tag == "input" and given.get("type") == "hidden" and given.get("name") in self.forms[-1].fields:
+            self.forms[-1].repeated.append((given["name"], given.get("value", "")))
         elif tag == "input" and "name" in given and (given.get("type") != "checkbox" or "checked" in given):
             self.forms[-1].fields[given["name"]] = given.get("value", "")
         elif tag == "textarea":
@@ -99,7 +105,8 @@ class Browser:
         """Send the form whose action begins so, with some fields filled in; ``field_reason`` is ``field.reason``."""
         form = self.page.find_form(action)
         named = {name.replace("field_", "field.", 1): value for name, value in fields.items()}
-        assert all(name in form.fields or name == "preview" or name.startswith("field.") for name in named), form.fields
-        body = urlencode({**form.fields, **named})
+        known = {*form.fields, *form.buttons}
+        assert all(name in known or name.startswith("field.") for name in named), form.fields
+        body = urlencode([*{**form.fields, **named}.items(), *form.repeated])
         headers = {"content-type": "application/x-www-form-urlencoded"}
         return await self._show(await self.http.post(form.action, content=body, headers=headers))

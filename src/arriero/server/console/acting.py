@@ -5,10 +5,11 @@ once; and the version of the task that was looked at, so that two operators do n
 """
 
 import asyncio
+import functools
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs
 
@@ -100,6 +101,34 @@ class SentForms:
         """Forget a form that has done nothing: it may be sent again."""
         self._sent.pop((caller, once), None)
 
+    async def run_once(
+        self, call: HttpCall, once: str, work: Callable[[], Awaitable[Page | Response]]
+    ) -> Page | Response:
+        """Carry out a form, unless it was sent before: then its outcome is returned again.
+
+        Args:
+            once: the form's own number.
+            work: what carries it out. It returns a page if nothing was done.
+        """
+        who = call.caller.credential or call.caller.name
+        while (running := self.find(who, once)) is not None:
+            await asyncio.wait({running})
+            if not running.cancelled():
+                return running.result()
+        outcome = self.begin(who, once)
+        try:
+            answer = await work()
+        except BaseException:
+            self.forget(who, once)
+            outcome.cancel()
+            raise
+        if isinstance(answer, Page):
+            self.forget(who, once)
+            outcome.cancel()
+            return answer
+        outcome.set_result(answer)
+        return answer
+
 
 @page("/act/{operation}/{subject}", ANY_TOKEN, "The form of an act on one thing.")
 async def show_form(call: Call, operation: str, subject: Subject, values: With = "", back: Back = "") -> Page:
@@ -173,31 +202,22 @@ async def _read_version(call: HttpCall, act: Act) -> str:
 async def _act(call: HttpCall, act: Act) -> Page | Response:
     sent = parse_qs(call.body.decode("utf-8", "replace"), keep_blank_values=True)
     one = {name: values[0] for name, values in sent.items()}
-    if not hmac.compare_digest(one.get("key", "").encode(), (await build_form_key(call)).encode()):
-        raise Problem(CROSS_ORIGIN, "the form is not of this page, or is from before a new epoch: open it again")
-    back, once = check_back(one.get("back", ""), call.root), one.get("once", "")
+    await refuse_foreign_form(call, one)
+    back = check_back(one.get("back", ""), call.root)
     if "preview" in one:
         return await _try(call, act, sent, back, one.get("seen", ""), dry_run=True)
-    forms: SentForms = _get_forms(call)
-    who = call.caller.credential or call.caller.name
-    if (running := forms.find(who, once)) is not None:
-        return await asyncio.shield(running)
-    outcome = forms.begin(who, once)
-    try:
-        answer = await _try(call, act, sent, back, one.get("seen", ""))
-    except BaseException:
-        forms.forget(who, once)
-        outcome.cancel()
-        raise
-    if isinstance(answer, Page):  # it was refused: nothing was done
-        forms.forget(who, once)
-        outcome.cancel()
-        return answer
-    outcome.set_result(answer)
-    return answer
+    carry_out = functools.partial(_try, call, act, sent, back, one.get("seen", ""))
+    return await get_sent_forms(call).run_once(call, one.get("once", ""), carry_out)
 
 
-def _get_forms(call: HttpCall) -> SentForms:
+async def refuse_foreign_form(call: HttpCall, sent: Mapping[str, str]) -> None:
+    """Refuse a form that is not of a page that its caller has seen. Raises Problem."""
+    if not hmac.compare_digest(sent.get("key", "").encode(), (await build_form_key(call)).encode()):
+        raise Problem(CROSS_ORIGIN, "the form is not of this page, or is from before a new epoch: open it again")
+
+
+def get_sent_forms(call: HttpCall) -> SentForms:
+    """Get the forms that this process has carried out."""
     state = call.request.app.state
     if not hasattr(state, "sent_forms"):
         state.sent_forms = SentForms()
@@ -225,7 +245,7 @@ async def _try(
         return await build_form_page(call, act, values, back, seen=now, refused=says, status=409)
     try:
         members = read_fields(act.fields, sent)
-        answer = await _ask_with_body(call, act, {**members, "dry_run": True} if dry_run else members)
+        answer = await ask_with_body(call, act, {**members, "dry_run": True} if dry_run else members)
     except (Problem, ArrieroError) as error:
         if isinstance(error, ArrieroError) and find_meaning(type(error)).problem.status >= 500:
             raise
@@ -246,7 +266,7 @@ async def _refuse(
     return await build_form_page(call, act, values, back, seen=seen, refused=problem.detail, status=problem.kind.status)
 
 
-async def _ask_with_body(call: HttpCall, act: Act, members: Mapping[str, Any]) -> Any:
+async def ask_with_body(call: HttpCall, act: Act, members: Mapping[str, Any]) -> Any:
     """Ask the operation of an act with a body, as if its caller had sent that as JSON."""
     asked = HttpCall(
         call.client, call.caller, msgspec.json.encode(members), call.request, call.shutdown, call.confirm, call.place
