@@ -30,6 +30,7 @@ from arriero import (
     sleep,
     workflow,
 )
+from arriero.model.tokens import Reach
 from arriero.runtime.settings import ROLES, Settings
 from arriero.server.application import ApiServer, build_application
 from arriero.server.caller_limits import RatePolicy
@@ -70,6 +71,7 @@ class Vault:
         self.reason = f"reason-secret-of-{name}"  # every reason of a failure holds it
         self.store = store
         self.callbacks: list[str] = []  # paths, the last one of a task that waits
+        self.question = 0  # number of the one that is open
         self.app = self._build_app()
 
     def _build_app(self) -> App:
@@ -252,6 +254,8 @@ class Vault:
             await self.submit(f"pay-{turn}-{number}", "pay_order")
         known = len(self.callbacks)
         await self.submit(f"bank-{turn}", "wait_for_bank")
+        for open_question in await self.app.session.store.questions(within=Reach(apps=(self.name,))):
+            self.question = open_question.no
         await self.end(f"stuck-{turn}", f"held-{turn}")
         await eventually(partial(self._has_told, known))
         (sell, *_) = self.workflows
@@ -331,6 +335,7 @@ class Vault:
             ),
             Ask("POST /v1/callbacks/{token}", self.callbacks[-1], f"{self.payload}: receipt"),
             Ask("GET /v1/questions", "/v1/questions?limit=200"),
+            Ask("GET /v1/questions/{number}", f"/v1/questions/{self.question}"),
         ]
         request, path = "POST /v1/tasks/{task_id}/requests/{name}", f"/v1/tasks/{self.id('conversing')}/requests/asked"
         for value in ("yes", "no"):

@@ -118,7 +118,7 @@ async def list_paused(vault: Vault) -> list[str]:
 
 
 def is_of_one_thing(ask: Ask) -> bool:
-    return any(part in ask.operation for part in ("{task_id}", "{name}", "{key}", "{agent}"))
+    return any(part in ask.operation for part in ("{task_id}", "{name}", "{key}", "{agent}", "{number}"))
 
 
 @pytest.mark.parametrize("kind", STORES)

@@ -19,6 +19,7 @@ from arriero.client.convoy import ConvoyView
 from arriero.client.questions import OpenQuestion
 from arriero.client.remote_agents import RemoteRequest
 from arriero.client.task_shapes import TaskAnswer
+from arriero.client.tasks import TaskSelector
 from arriero.events.base import payload_hash
 from arriero.model.failures import StepFailure, TaskFailure
 from arriero.server import calls
@@ -144,7 +145,13 @@ async def test_a_history_without_payloads_has_no_hash_by_which_a_payload_could_b
 
 
 # Members of a free type that hold neither a payload nor a reason.
-PLAIN = {(TaskAnswer, "policy"), (ConvoyView, "policy"), (ConvoyView, "own_policy"), (OpenQuestion, "form")}
+PLAIN = {
+    (TaskAnswer, "policy"),
+    (ConvoyView, "policy"),
+    (ConvoyView, "own_policy"),
+    (OpenQuestion, "form"),
+    (TaskSelector, "tags"),
+}
 EVENT_MEMBERS = {(HistoryEntry, "events"), (REPLIES.ReplyMessage, "event")}
 
 

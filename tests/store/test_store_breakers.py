@@ -7,7 +7,7 @@ import pytest
 from store_world import DECLINED, FAILED, UNSURE, TestClock, World, gave_up, kinds, retry_at, step
 
 from arriero import Breaker, Supervision
-from arriero.model import StepRow, StepState, TaskRow, Verb, later
+from arriero.model import NUMBER_MAX, StepRow, StepState, TaskRow, Verb, later
 from arriero.model.agents import AgentVerb, BreakerRow, BreakerState
 from arriero.model.answers import BreakerApplied, Refusal, Submitted, Taken
 from arriero.model.commands import Operate, OperateAgent, Start, Take, TripBreaker
@@ -107,6 +107,23 @@ async def test_opening_and_closing_is_one_alert(world: World) -> None:
     assert await world.store.alerts() == []
     (closed,) = await world.store.alerts(open_only=False)
     assert (closed.no, closed.closed_at, closed.told) == (alert.no, world.clock(), ())
+
+
+async def test_alerts_come_in_the_order_of_their_opening_or_the_newest_first(world: World) -> None:
+    for _ in range(3):
+        await tripped(world)
+        await operated(world, AgentVerb.CLOSE)
+        world.clock.move(10)
+    await tripped(world)
+    every = await world.store.alerts(open_only=False)
+    numbers = [alert.no for alert in every]
+    assert numbers == sorted(numbers)
+    assert len(numbers) == 4
+    assert await world.store.alerts(open_only=False, before=NUMBER_MAX) == every[::-1]
+    assert await world.store.alerts(open_only=False, before=numbers[3], limit=2) == every[2:0:-1]
+    assert await world.store.alerts(open_only=False, after=numbers[0], before=numbers[2]) == [every[1]]
+    assert await world.store.alerts(before=NUMBER_MAX, questions=False) == [every[3]]
+    assert await world.store.alerts(before=numbers[3]) == []
 
 
 # --- while it is open

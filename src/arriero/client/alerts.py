@@ -7,12 +7,19 @@ from typing import Literal
 
 import msgspec
 
-from ..core.alert_groups import format_next_command, summarize_alerts
+from ..core.alert_groups import (
+    AlertGroup,
+    format_command_of_alert,
+    format_next_command,
+    list_criteria,
+    summarize_alerts,
+)
 from ..core.alerts import Alert, build_alert
 from ..errors import InvalidInput
 from ..model import AlertRow
 from ..store.state_store import StateStore
-from .row_shapes import build_output
+from .row_shapes import build_output, to_datetime
+from .tasks import TaskSelector
 
 PAGE = 1_000
 GROUPED_MAX = 10_000  # open alerts that are read to group them
@@ -29,6 +36,7 @@ class AlertCause(msgspec.Struct, frozen=True):
         first_task: the task of the first one; empty if it names no task.
         reason: of the first one.
         select: options of the command line that select all their tasks; empty if each has a separate remedy.
+        filter: the same as a filter of tasks; None if ``select`` is empty.
         command: what an operator types next: for all of them together if ``select`` is there.
     """
 
@@ -43,6 +51,7 @@ class AlertCause(msgspec.Struct, frozen=True):
     reason: str
     select: str
     command: str
+    filter: TaskSelector | None = None
 
 
 class AlertCauses(msgspec.Struct, frozen=True):
@@ -87,5 +96,39 @@ async def iterate_alert_rows(store: StateStore, *, open_only: bool, questions: b
 
 
 def _build_causes(rows: list[AlertRow]) -> tuple[AlertCause, ...]:
-    groups = summarize_alerts(rows)
-    return tuple(build_output(AlertCause, group, command=format_next_command(group)) for group in groups)
+    return tuple(map(_build_cause, summarize_alerts(rows)))
+
+
+def _build_cause(group: AlertGroup) -> AlertCause:
+    which = msgspec.convert(list_criteria(group), TaskSelector) if group.select else None
+    return build_output(AlertCause, group, command=format_next_command(group), filter=which)
+
+
+class ListedAlert(Alert, frozen=True):
+    """An alert in a list of them.
+
+    Args:
+        number: later alerts have larger ones.
+        delivered_to: the sinks that know its present state.
+        deliver_at: when it is sent to the others, again if that failed; None: every sink knows it.
+        delivery_error: why sending it failed last; empty: it did not.
+        command: what an operator types next; empty if it is closed.
+    """
+
+    number: int = 0
+    delivered_to: tuple[str, ...] = ()
+    deliver_at: datetime | None = None
+    delivery_error: str = ""
+    command: str = ""
+
+
+def build_listed_alert(row: AlertRow, store_id: str) -> ListedAlert:
+    """Build an alert for a list, with its delivery and the command that helps."""
+    return ListedAlert(
+        **msgspec.structs.asdict(build_alert(row, store_id)),
+        number=row.no,
+        delivered_to=row.told,
+        deliver_at=to_datetime(row.next_at),
+        delivery_error=row.error,
+        command="" if row.closed_at is not None else format_command_of_alert(row),
+    )

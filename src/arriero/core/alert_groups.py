@@ -88,6 +88,13 @@ def format_next_command(group: AlertGroup) -> str:
     return f"arriero task explain {shell_word(group.first_task)}" if group.first_task else "arriero doctor"
 
 
+def format_command_of_alert(row: AlertRow) -> str:
+    """Format what an operator types next about one alert."""
+    group = _summarize([row])
+    is_of_task = bool(row.task_id) and row.cause != QUESTION_CAUSE
+    return f"arriero task explain {shell_word(row.task_id)}" if is_of_task else format_next_command(group)
+
+
 def _summarize(rows: Sequence[AlertRow]) -> AlertGroup:
     first = min(rows, key=lambda row: row.opened_at)
     return AlertGroup(
@@ -106,14 +113,19 @@ def _summarize(rows: Sequence[AlertRow]) -> AlertGroup:
 
 def format_selection(row: AlertRow) -> str:
     """Format the options of the command line that select the tasks of an alert's cause; empty for questions, each answered alone."""
-    if row.cause == QUESTION_CAUSE:
-        return ""
-    options = {"state": "held", "workflow": row.workflow}
-    if row.step and row.cause in OF_A_STEP:
-        options["step"] = row.step
-    if row.code:
-        options["code"] = row.code
-    return " ".join(f"--{name} {shell_word(value)}" for name, value in options.items())
+    return " ".join(f"--{name} {shell_word(value)}" for name, value in list_criteria(row).items())
+
+
+def list_criteria(of: AlertRow | AlertGroup) -> dict[str, str]:
+    """List the criteria that select the tasks of an alert's cause, by their names; none for questions, each answered alone."""
+    if of.cause == QUESTION_CAUSE:
+        return {}
+    criteria = {"state": "held", "workflow": of.workflow}
+    if of.step and of.cause in OF_A_STEP:
+        criteria["step"] = of.step
+    if of.code:
+        criteria["code"] = of.code
+    return criteria
 
 
 def build_group_alert(rows: Sequence[AlertRow], store_id: str) -> Alert:

@@ -11,7 +11,7 @@ import msgspec
 
 from ..client.agent_metrics import AgentMetrics
 from ..client.agents import AgentView
-from ..client.alerts import AlertCause
+from ..client.alerts import AlertCause, ListedAlert
 from ..client.convoy import ConvoyView
 from ..client.leases import LeaderView
 from ..client.ledger import Ledger
@@ -50,6 +50,16 @@ TEXTS: dict[type[msgspec.Struct], dict[str, Any]] = {
     LeaseView: {"name": "nightly", "provider": "store", "holder": "worker-1", "term": 3, "duration": 15.0},
     LeaderView: {"process": "worker-1", "term": 3, "until": "2026-11-20T14:20:17.5Z"},
     Alert: {"id": "alert-1-open", "task_id": "order-1001", "workflow": "fulfil", "cause": "step", "step": "charge"},
+    ListedAlert: {
+        "id": "alert-1-open",
+        "task_id": "order-1001",
+        "workflow": "fulfil",
+        "cause": "step",
+        "step": "charge",
+        "number": 1,
+        "delivered_to": ["log"],
+        "command": "arriero task explain order-1001",
+    },
     AlertCause: {
         "workflow": "fulfil",
         "cause": "bug",
@@ -59,6 +69,7 @@ TEXTS: dict[type[msgspec.Struct], dict[str, Any]] = {
         "reason": "TypeError: a release has a typo",
         "select": "--state held --workflow fulfil --code bug",
         "command": "arriero task resubmit --state held --workflow fulfil --code bug",
+        "filter": {"state": "held", "workflow": "fulfil", "code": "bug"},
     },
     Ledger: {"accepted": 1},
     LedgerView: {"ledger": "payroll-11", "state": "done", "written": 3, "accepted": 3, "let_go": 3, "ended": True},

@@ -4,6 +4,19 @@ A page asks the operations of the API as its caller, so what it shows and offers
 is the same operation as over HTTP or in the command line. No rule is here.
 """
 
-from . import acting, bulk_verbs, files, live, overview, sign_in, task_list, task_page  # noqa: F401  # each adds its pages
+from . import (  # noqa: F401  # each adds its pages
+    acting,
+    alert_list,
+    bulk_verbs,
+    failures,
+    files,
+    inbox,
+    ledger_list,
+    live,
+    overview,
+    sign_in,
+    task_list,
+    task_page,
+)
 from .frame import render_problem as render_problem
 from .page import console as console

@@ -54,6 +54,10 @@ class Place(NamedTuple):
 PLACES = (
     Place("/", "Overview", "list_tasks"),
     Place("/tasks", "Tasks", "list_tasks"),
+    Place("/failures", "Failures", "list_alert_causes"),
+    Place("/inbox", "Inbox", "list_questions"),
+    Place("/ledgers", "Ledgers", "list_ledgers"),
+    Place("/alerts", "Alerts", "list_alerts"),
 )
 REMEDIES = {NOT_FOUND: "The console has no such page; begin at the overview."}  # where that for programs does not help
 NOBODY: dict[str, Any] = {"caller": "", "places": (), "form_key": "", "outcome": "", "app": ""}

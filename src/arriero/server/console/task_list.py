@@ -26,7 +26,7 @@ QUICK: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-@page("/tasks", Needs(Scope.READ), "Tasks that a filter names, the newest first.")
+@page("/tasks", Needs(Scope.READ), "Tasks that a filter names, the newest first.", is_live=True)
 async def show_tasks(
     call: Call,
     typed: Filter,

@@ -5,17 +5,17 @@ from typing import Annotated, Literal
 import msgspec
 from fastapi import Query
 
-from ...client.alerts import AlertCauses
+from ...client.alerts import AlertCauses, ListedAlert, build_listed_alert
 from ...client.leases import BreakLeaseAnswer, LeaderView
 from ...client.task_verbs import check_signature
-from ...core.alerts import Alert, build_alert
 from ...errors import UnknownName
 from ...leases import LeaseView
 from ...leases.store import build_lease_view
+from ...model import NUMBER_MAX
 from ...operations.problems import UNKNOWN_NAME
 from ...payloads.codec import check_id
 from ..calls import Call
-from ..cursors import CURSOR_INVALID, open_cursors
+from ..cursors import CURSOR_INVALID, Order, open_cursors
 from ..parameters import LIMIT, Cursor, LeaseName, Limit
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
@@ -44,9 +44,9 @@ class LeaderAnswer(msgspec.Struct, frozen=True):
 
 
 class AlertPageAnswer(msgspec.Struct, frozen=True):
-    """A page of alerts, in the order of their opening. ``next``: the cursor of the next page; None: this was the last one."""
+    """A page of alerts. ``next``: the cursor of the next page; None: this was the last one."""
 
-    alerts: tuple[Alert, ...]
+    alerts: tuple[ListedAlert, ...]
     next: str | None
 
 
@@ -123,12 +123,14 @@ async def list_alerts(
     state: Annotated[
         Literal["open", "all"], Query(description="Only those that are open, or closed ones, too.")
     ] = "open",
+    order: Annotated[Order, Query(description="Of their opening, or the newest first.")] = "oldest",
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> AlertPageAnswer:
-    store, listing = call.session.store, ["alerts", state]
+    store, listing = call.session.store, ["alerts", state, order]
     cursors = await open_cursors(store)
-    after = cursors.read_number(cursor, listing)
-    rows = await store.alerts(open_only=state == "open", after=after, limit=limit + 1)
+    last = cursors.read_number(cursor, listing)
+    before = (last or NUMBER_MAX) if order == "newest" else None
+    rows = await store.alerts(open_only=state == "open", after=0 if before else last, before=before, limit=limit + 1)
     more = cursors.write(listing, rows[limit - 1].no) if len(rows) > limit else None
-    return AlertPageAnswer(tuple(build_alert(row, store.store_id) for row in rows[:limit]), more)
+    return AlertPageAnswer(tuple(build_listed_alert(row, store.store_id) for row in rows[:limit]), more)

@@ -3,9 +3,12 @@
 from typing import Annotated
 
 import msgspec
-from fastapi import Query
+from fastapi import Path, Query
 
 from ...client.questions import OpenQuestion, build_open_question, check_of
+from ...errors import UnknownName
+from ...model import NUMBER_MAX
+from ...operations.problems import UNKNOWN_NAME
 from ..calls import Call
 from ..cursors import CURSOR_INVALID, open_cursors
 from ..parameters import LIMIT, Cursor, Limit
@@ -13,6 +16,21 @@ from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 
 questions = RouteGroup("questions")
+QUESTION_EXAMPLE = {
+    "number": 7,
+    "task_id": "order-1001",
+    "workflow": "fulfil",
+    "app": "shop",
+    "name": "question:finance",
+    "of": "finance",
+    "question": "Pay out 9,000 EUR?",
+    "form": {"type": "boolean"},
+    "operators": 2,
+    "since": "2026-11-20T14:15:17.5Z",
+    "until": "2026-11-22T14:15:17.5Z",
+    "command": "arriero task answer order-1001 question:finance --result JSON --reason TEXT",
+    "is_over": False,
+}
 
 
 class QuestionsAnswer(msgspec.Struct, frozen=True):
@@ -31,21 +49,7 @@ class QuestionsAnswer(msgspec.Struct, frozen=True):
     problems=(CURSOR_INVALID,),
     answer_example={
         "questions": [
-            {
-                "number": 7,
-                "task_id": "order-1001",
-                "workflow": "fulfil",
-                "app": "shop",
-                "name": "question:finance",
-                "of": "finance",
-                "question": "Pay out 9,000 EUR?",
-                "form": {"type": "boolean"},
-                "operators": 2,
-                "since": "2026-11-20T14:15:17.5Z",
-                "until": "2026-11-22T14:15:17.5Z",
-                "command": "arriero task answer order-1001 question:finance --result JSON --reason TEXT",
-                "is_over": False,
-            }
+            QUESTION_EXAMPLE,
         ],
         "next": None,
     },
@@ -62,3 +66,24 @@ async def list_questions(
     rows = await store.questions(of=check_of(of), after=after, limit=limit + 1, within=call.caller.reach)
     more = cursors.write(listing, rows[limit - 1].no) if len(rows) > limit else None
     return QuestionsAnswer(tuple(build_open_question(row, store.now()) for row in rows[:limit]), more)
+
+
+@questions.operation(
+    "GET",
+    "/v1/questions/{number}",
+    Needs(Scope.READ),
+    is_narrowed=True,
+    summary="An open question of a task to operators, with the JSON Schema of its answer.",
+    problems=(UNKNOWN_NAME,),
+    answer_example=QUESTION_EXAMPLE,
+)
+async def show_question(
+    call: Call, number: Annotated[int, Path(ge=1, le=NUMBER_MAX, description="Its number, as the list has it.")]
+) -> OpenQuestion:
+    store = call.session.store
+    rows = await store.questions(after=number - 1, limit=1, within=call.caller.reach)
+    if not rows or rows[0].no != number:
+        raise UnknownName(
+            f"question {number} is not open: it was answered, or its task has moved on; see `arriero question list`"
+        )
+    return build_open_question(rows[0], store.now())

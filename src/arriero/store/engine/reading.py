@@ -23,7 +23,6 @@ from ...inspection.attempts import (
 )
 from ...model import (
     UNDO_PREFIX,
-    AlertRow,
     ConvoyRow,
     EditRow,
     Instant,
@@ -45,7 +44,7 @@ from ...model.tokens import ANY_REACH, Reach
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Ended, Overdue, QueueSurvey, Survey
 from ..quarantine import Quarantine
 from ..readable import AnyRow, legible, refuse_unreadable
-from ..rows import TASK_STATES, Row, SharedRow, alert_of, edit_of, late_answer_of, parse_row_name, status_of
+from ..rows import TASK_STATES, Row, SharedRow, edit_of, late_answer_of, parse_row_name, status_of
 from ..sql.store_rows import StoreRows
 from .code_versions import ask_for_due_workflows
 from .convoys import KNOWN_MAX, find_missing
@@ -286,13 +285,6 @@ class SurveyOperations(Transactions):
         asked: dict[str, Any] = {"queue": queue, "limit": limit, "now": self.now()}
         asked |= {"apps": list(within.apps) or None, "workflows": list(within.workflows) or None}
         return await self._select(status_of, "select_statuses", asked)
-
-    async def alerts(
-        self, *, open_only: bool = True, questions: bool = True, after: int = 0, limit: int = 100
-    ) -> list[AlertRow]:
-        """Alerts in the order of their opening, after a ``no``. ``questions``: with those of questions to operators."""
-        asked = {"open_only": open_only, "questions": questions, "after": after, "limit": limit}
-        return await self._select(alert_of, "select_alerts", asked, Lane.SURVEYS)
 
     async def find_ledger(self, ledger_id: str) -> LedgerRow | None:
         """One ledger by its id."""

@@ -12,6 +12,7 @@ from ...model import AlertRow, ConvoyRow, Instant, LedgerRow, TailRow, TaskRow, 
 from ...model.questions import QuestionRow
 from ...model.tokens import ANY_REACH, Reach
 from ..contract import PurgedNamed, PurgeNamed
+from ..rows import alert_of
 from ..sql.rows import UpkeepRows
 from ..sql.store_rows import StoreRows
 from .batch import STORE_STREAM, UPKEEP, Batch, build_gap_mark
@@ -194,6 +195,20 @@ class UpkeepOperations(Transactions):
             return [QuestionRow(*row) for row in rows.ask("select_questions", asked | reach).fetchall()]
 
         return await self._read(read, Lane.SURVEYS)
+
+    async def alerts(
+        self,
+        *,
+        open_only: bool = True,
+        questions: bool = True,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[AlertRow]:
+        """Alerts in the order of their opening; with ``before`` the newest first. ``questions``: with those to operators."""
+        asked = {"open_only": open_only, "questions": questions, "after": after, "before": before, "limit": limit}
+        name = "select_newest_alerts" if before else "select_alerts"
+        return await self._read(lambda rows: [alert_of(row) for row in rows.ask(name, asked).fetchall()], Lane.SURVEYS)
 
     async def take_alerts(self, limit: int, hold_seconds: float) -> list[AlertRow]:
         """Alerts due to be delivered, each with its ``attempts`` grown and not due again for ``hold_seconds``."""

@@ -83,7 +83,7 @@ from .store_rows import (
     MemorySchedules,
     MemoryTokens,
 )
-from .tables import read_alert
+from .tables import filter_alerts, read_alert
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
@@ -243,12 +243,8 @@ class MemoryReading(MemoryUpkeep):
         )
         return list(islice((row for row in rows if row is not None and within.includes(row.app, row.workflow)), limit))
 
-    async def alerts(
-        self, *, open_only: bool = True, questions: bool = True, after: int = 0, limit: int = 100
-    ) -> list[AlertRow]:
-        found = (a for a in self.alert_rows.values() if a.no > after and not (open_only and a.closed_at is not None))
-        found = (a for a in found if questions or a.cause != QUESTION_CAUSE)
-        return [read_alert(alert, self.tasks) for alert in sorted(found, key=lambda a: a.no)[:limit]]
+    async def alerts(self, **which: Any) -> list[AlertRow]:
+        return [read_alert(alert, self.tasks) for alert in filter_alerts(self.alert_rows.values(), **which)]
 
     async def history(self, task_no: int | None = None, *, after: int = 0) -> AsyncIterator[HistoryRow]:
         for row in self.iterate_history():

@@ -59,6 +59,16 @@ SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.i
  ORDER BY no
  LIMIT %(limit)s
 
+-- select_newest_alerts: alerts, the newest first.
+-- Params: after, before (no), open_only, questions (whether those are among them), limit.
+SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.incarnation, cause, reason, step, code, opened_at, closed_at, told,
+       attempts, alert.next_at, error, trace, tags,
+       (SELECT parent.task_id FROM {schema}.task AS parent WHERE parent.task_no = task.parent_step >> 20)
+  FROM {schema}.alert AS alert LEFT JOIN {schema}.task AS task ON task.task_no = alert.task_no
+ WHERE no > %(after)s AND no < %(before)s AND (NOT %(open_only)s OR closed_at IS NULL) AND (%(questions)s OR cause <> 'question')
+ ORDER BY no DESC
+ LIMIT %(limit)s
+
 -- settle_alert: the sinks that have it. Zero rows: another process took or closed it meanwhile.
 -- Params: told (JSON array).
 UPDATE {schema}.alert SET told = %(told)s, next_at = %(next_at)s, error = %(error)s

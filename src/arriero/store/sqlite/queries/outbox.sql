@@ -43,6 +43,16 @@ SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.i
  ORDER BY no
  LIMIT :limit
 
+-- select_newest_alerts: alerts, the newest first.
+-- Params: after, before (no), open_only, questions (whether those are among them), limit.
+SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.incarnation, cause, reason, step, code, opened_at,
+       closed_at, told, attempts, next_at, error, trace, tags,
+       (SELECT parent.task_id FROM arriero_task AS parent WHERE parent.task_no = task.parent_step >> 20)
+  FROM arriero_alert AS alert LEFT JOIN arriero_task AS task ON task.task_no = alert.task_no
+ WHERE no > :after AND no < :before AND (NOT :open_only OR closed_at IS NULL) AND (:questions OR cause <> 'question')
+ ORDER BY no DESC
+ LIMIT :limit
+
 -- select_due_alerts: alerts to deliver now, longest due first.
 SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.incarnation, cause, reason, step, code, opened_at,
        closed_at, told, attempts, next_at, error, trace, tags,
