@@ -11,6 +11,7 @@ SUBJECTS = {
     "/schedules/{name}": "/schedules/nightly-books",
     "/act/{operation}/{subject}": "/act/resubmit_task/order-4711",
     "/act/{operation}": "/act/create_token",
+    "/bulk/{verb}": "/bulk/resubmit?state=held&workflow=fulfil",
 }
 MORE = (
     "/tasks?state=held",
@@ -20,8 +21,11 @@ MORE = (
     "/tasks?text=carrier",
     "/tasks?tag=channel%3Dshop",
     "/tasks/refund-31",
+    "/alerts?state=all&order=oldest",
+    "/ledgers?state=all",
 )
-WITHOUT_DATA = ("/static/{edition}/{name}", "/live", "/live/tasks/{task_id}")
+# The number of a question differs from shop to shop; its page asks what the inbox asks, of one question.
+WITHOUT_DATA = ("/static/{edition}/{name}", "/live", "/live/tasks/{task_id}", "/inbox/{number}")
 
 
 def list_console_paths(server: ApiServer) -> list[str]:
