@@ -35,7 +35,7 @@ async def test_like_failures_are_one_group_that_leads_to_its_tasks(browser: Brow
     assert "inspect_item , audit ! 3 held closed" in text
     assert "the books do not open" in text
     assert "A step failed. First at" in text
-    await browser.follow("tasks")
+    await browser.follow("show tasks")
     assert str(browser.answer.url) == "http://localhost/tasks?state=held&workflow=inspect_item&step=audit&code=closed"
     assert browser.answer.text.count('<th scope="row">') == 3
 
@@ -62,7 +62,7 @@ async def test_only_who_may_operate_is_offered_verbs(world: ShopWorld, browser: 
     await browser.send("/sign-out")
     page = await browser.sign_in(TOKENS["read"], "/failures")
     assert "3 held" in page.text
-    assert "tasks" in page.links
+    assert "show tasks" in page.links
     assert not {"resubmit all", "compensate all"} & page.links.keys()
 
 
@@ -86,7 +86,7 @@ async def test_names_and_reasons_are_shown_as_text() -> None:
         for tag in ("<script>", "<img", "<i>", "<b>", "\u202e"):
             assert tag not in browser.answer.text.replace("<script src=", "")
         assert "<img src=x>" in page.text
-        await browser.follow("tasks")
+        await browser.follow("show tasks")
         assert browser.answer.status_code == 200
         assert browser.answer.text.count('<th scope="row">') == 1
 
