@@ -78,6 +78,13 @@
     }
   });
 
+  /* A filter in which somebody types, and what was unfolded, stay as they are while the page is brought up to date. */
+  if (window.Idiomorph) {
+    const callbacks = Idiomorph.defaults.callbacks;
+    callbacks.beforeNodeMorphed = (before) => !(before instanceof Element && before.matches("form.filter"));
+    callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.tagName === "DETAILS");
+  }
+
   /* A second click on the same form does nothing. */
   document.addEventListener("submit", (event) => {
     const form = event.target;
