@@ -127,6 +127,25 @@ async def test_pages_follow_one_another_and_lead_back_to_the_first(world: ShopWo
     assert list_ids(browser) == ["sleeping", "held", "compensated"]
 
 
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+async def test_each_page_leads_to_the_one_before_it(browser: Browser, order: str) -> None:
+    every = ["sleeping", "held", "compensated", "processed"][:: 1 if order == "newest" else -1]
+    await browser.open(f"/tasks?limit=1&order={order}")
+    assert "Previous page" not in browser.page.links
+    seen = list_ids(browser)
+    while "Next page" in browser.page.links:
+        await browser.follow("Next page")
+        seen += list_ids(browser)
+    assert seen == every
+    back = list_ids(browser)
+    while "Previous page" in browser.page.links:
+        await browser.follow("Previous page")
+        back += list_ids(browser)
+    assert back == every[::-1]
+    await browser.follow("Next page")
+    assert list_ids(browser) == [every[1]]
+
+
 async def test_a_page_of_another_filter_is_refused(browser: Browser) -> None:
     await browser.open("/tasks?limit=3")
     page = await browser.open(browser.page.links["Next page"] + "&state=held")

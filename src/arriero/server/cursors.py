@@ -154,6 +154,45 @@ class Cursors(msgspec.Struct, frozen=True):
         return signed.digest()
 
 
+class ListedRows(msgspec.Struct, frozen=True):
+    """Rows of one page of a list, with the cursors of the pages beside it; None: there is none on that side."""
+
+    rows: list[TaskRow]
+    next: str | None
+    previous: str | None
+
+
+async def load_listed(
+    store: StateStore, which: TaskFilter, cursors: "Cursors", cursor: str | None, listing: Any, limit: int, order: Order
+) -> ListedRows:
+    """Load a page of a list of tasks that is read in both directions. Raises Problem - the cursor is of another list.
+
+    Args:
+        cursor: of the page; None: the first one.
+        listing: its name, filter and order, as JSON values.
+    """
+    within, is_back = TaskRange(), False
+    if cursor is not None:
+        after, before, is_back = cursors.read(cursor, listing, tuple[Number, Number | None, bool])
+        within = TaskRange(after, before)
+    newest_first = (order == "newest") != is_back
+    page = await load_page(store, which, within, limit, "newest" if newest_first else "oldest")
+    other = _find_other_side(within, newest_first)
+    following, preceding = (other, page.rest) if is_back else (page.rest, other)
+    return ListedRows(
+        page.rows[::-1] if is_back else page.rows,
+        None if following is None else cursors.write(listing, [following.after, following.before, False]),
+        None if preceding is None else cursors.write(listing, [preceding.after, preceding.before, True]),
+    )
+
+
+def _find_other_side(within: TaskRange, newest_first: bool) -> TaskRange | None:
+    """Find what lies on the other side of where a page begins; None: it is an end of the list."""
+    if newest_first:
+        return None if within.before is None else TaskRange(max(within.before - 1, 0), None)
+    return None if within.after == 0 else TaskRange(0, within.after + 1)
+
+
 async def open_cursors(store: StateStore) -> Cursors:
     """Read the secret of a store's cursors. Raises StoreError."""
     try:

@@ -35,7 +35,7 @@ from ...operations.problems import TASK_UNKNOWN
 from ...payloads.codec import check_id
 from ...store.contract import Ended
 from ..calls import Call, HttpCall, narrow_filter
-from ..cursors import CURSOR_INVALID, Order, load_page, open_cursors, write_position
+from ..cursors import CURSOR_INVALID, Order, load_listed, open_cursors
 from ..operation_routes import QueryReader
 from ..parameters import LIMIT, WAIT_SECONDS_MAX, Cursor, Limit, TaskId, write_id
 from ..routing import RouteGroup
@@ -46,10 +46,14 @@ tasks = RouteGroup("tasks")
 
 
 class TaskPageAnswer(msgspec.Struct, frozen=True):
-    """A page of tasks. ``next``: the cursor of the next page; None: this was the last one. A page may be empty before that."""
+    """A page of tasks. ``next``: the cursor of the next page; None: this was the last one. A page may be empty before that.
+
+    ``previous``: the cursor of the page before it; None: this was the first one.
+    """
 
     tasks: tuple[ListedTask, ...]
     next: str | None
+    previous: str | None = None
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
@@ -356,12 +360,13 @@ async def list_tasks(
     meant = which.build_filter(store.now())
     listing = ["tasks", which, order]
     cursors = await open_cursors(store)
-    within = cursors.read_range(cursor, listing)
-    page = await load_page(call.client.session.store, narrow_filter(meant, call.caller.reach), within, limit, order)
+    narrowed = narrow_filter(meant, call.caller.reach)
+    page = await load_listed(call.client.session.store, narrowed, cursors, cursor, listing, limit, order)
     numbers = [row.task_no for row in page.rows if row.state in TASK_OPEN and row.failure_count]
     retrying = {step.task_no: step for step in await store.retrying_steps(numbers)}
     waiting = await load_waits(store, [row for row in page.rows if row.task_no not in retrying]) if waits else {}
     return TaskPageAnswer(
         tuple(build_listed_task(row, retrying.get(row.task_no), waiting.get(row.task_no, "")) for row in page.rows),
-        None if page.rest is None else cursors.write(listing, write_position(page.rest)),
+        page.next,
+        page.previous,
     )
