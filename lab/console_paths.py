@@ -9,6 +9,7 @@ SUBJECTS = {
     "/convoys/{key}": "/convoys/customer-7",
     "/agents/{agent}": "/agents/courier",
     "/schedules/{name}": "/schedules/nightly-books",
+    "/workflows/{workflow}": "/workflows/fulfil",
     "/act/{operation}/{subject}": "/act/resubmit_task/order-4711",
     "/act/{operation}": "/act/create_token",
     "/bulk/{verb}": "/bulk/resubmit?state=held&workflow=fulfil",

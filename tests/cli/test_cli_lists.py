@@ -29,6 +29,7 @@ COUNTED = re.compile(
         ("schedule list", "No schedules."),
         ("schedule list --app-name web", "No schedules for --app-name web."),
         ("token list", "No tokens."),
+        ("process list", "No processes."),
         ("ledger list", "No unfinished ledgers; --all lists the others."),
         ("ledger list --all", "No ledgers."),
     ],

@@ -14,6 +14,7 @@ from arriero.core.agent_metrics import (
     WINDOWS,
     WRITABLE_MINUTES,
     AgentCounts,
+    MinuteCounts,
     encode_counts,
     estimate_quantile,
     find_first_kept,
@@ -139,3 +140,16 @@ def test_the_sum_holds_what_was_folded() -> None:
     folded = fold_counts(total, [row(70, 1), row(71, 2, agent="post")])
     assert (folded.process_no, folded.minute, folded.calls) == (0, 0, 8)
     assert {agent: counts.calls for agent, counts in read_counts(folded.counts).items()} == {"bank": 6, "post": 2}
+
+
+def test_each_of_the_last_minutes_is_read_by_itself_and_what_is_older_or_lies_ahead_is_left_out() -> None:
+    now = Instant(1_000 * MINUTE + 5)
+    counts = MinuteCounts(now, "bank")
+    for process, minute in ((1, 1_000), (2, 1_000), (1, 999), (1, 940), (1, 939), (1, 1_001), (0, 0)):
+        of_agents = {"bank": AgentCounts({"succeeded": 1}), "other": AgentCounts({"succeeded": 9})}
+        counts.add_row(
+            CountsRow(app="shop", process_no=process, minute=minute, calls=10, counts=encode_counts(of_agents))
+        )
+    (minutes,) = counts.read().values()
+    assert counts.first_minute == 940
+    assert {number: one.calls for number, one in enumerate(minutes, 940) if one.calls} == {940: 1, 999: 1, 1_000: 2}

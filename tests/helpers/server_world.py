@@ -8,6 +8,7 @@ import httpx2
 from starlette.requests import Request
 
 from arriero import App
+from arriero.model.tokens import Reach
 from arriero.server.application import ApiServer, build_application
 from arriero.server.calls import Caller
 from arriero.server.problems import UNAUTHENTICATED, Problem
@@ -17,16 +18,19 @@ TOKENS = {
     name: f"token-of-{name}"
     for name in ("submit", "read", "read-payloads", "operate", "admin", "agent:bank", "replies:bank", "replies:desk")
 }
+NARROWED = "token-of-narrowed"  # it has all scopes, of a workflow that no test submits to
 
 
 class FixedTokens:
-    """Knows the callers of ``TOKENS``."""
+    """Knows the callers of ``TOKENS``, and the one of ``NARROWED``."""
 
     async def authenticate(self, request: Request) -> Caller:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         for name, token in TOKENS.items():
             if token == given:
                 return Caller(f"caller-{name}", frozenset({name}))
+        if given == NARROWED:
+            return Caller("caller-narrowed", frozenset({"admin"}), reach=Reach(workflows=("elsewhere",)))
         raise Problem(UNAUTHENTICATED, "no token", headers={"WWW-Authenticate": 'Bearer realm="arriero"'})
 
 

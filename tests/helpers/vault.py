@@ -409,6 +409,7 @@ class Vault:
             Ask("POST /v1/schedules", "/v1/schedules", {**WHY, **new}),
             Ask("GET /v1/schedules", "/v1/schedules"),
             Ask("GET /v1/schedules/{name}", f"/v1/schedules/{nightly}"),
+            Ask("GET /v1/schedules/{name}/decisions", f"/v1/schedules/{nightly}/decisions"),
             Ask(f"{one}pause", f"/v1/schedules/{nightly}:pause", WHY),
             Ask(f"{one}resume", f"/v1/schedules/{nightly}:resume", WHY),
             Ask(f"{one}run-now", f"/v1/schedules/{run}:run-now", WHY),
@@ -432,11 +433,14 @@ class Vault:
             Ask("GET /v1/agents", "/v1/agents"),
             Ask("GET /v1/workflows", "/v1/workflows"),
             Ask("GET /v1/code-versions", "/v1/code-versions"),
+            Ask("GET /v1/processes", "/v1/processes"),
+            Ask("GET /v1/acts", "/v1/acts"),
             Ask("GET /v1/workflows/{workflow}", "/v1/workflows/sell"),
             Ask("POST /v1/workflows/{workflow}:pause", "/v1/workflows/sell:pause", WHY),
             Ask("POST /v1/workflows/{workflow}:resume", "/v1/workflows/sell:resume", WHY),
             Ask("GET /v1/agents/{agent}", f"/v1/agents/{down}"),
             Ask("GET /v1/agents/{agent}/metrics", f"/v1/agents/{down}/metrics"),
+            Ask("GET /v1/agents/{agent}/minutes", f"/v1/agents/{down}/minutes"),
             *(
                 Ask(f"POST /v1/agents/{{agent}}:{verb}", f"/v1/agents/{agent}:{verb}", WHY)
                 for agent, verb in ((down, "pause"), (down, "resume"), (spare, "open"), (spare, "close"))

@@ -34,7 +34,7 @@ REFUSED = {
     "POST /v1/convoys/{key}:move-to-head", "POST /v1/convoys/{key}:park", "POST /v1/convoys/{key}:release",
     "POST /v1/convoys/{key}:set", "POST /v1/convoys/{key}:skip", "POST /v1/leases/{name}:break", "POST /v1/tasks:assign-app",
     "POST /v1/tokens", "POST /v1/tokens/{token_id}:revoke", "GET /v1/workflows", "GET /v1/workflows/{workflow}",
-    "GET /v1/code-versions",
+    "GET /v1/code-versions", "GET /v1/processes", "GET /v1/acts", "GET /v1/agents/{agent}/minutes",
     "POST /v1/workflows/{workflow}:pause", "POST /v1/workflows/{workflow}:resume",
 }  # fmt: skip
 PLANTED = (

@@ -247,3 +247,40 @@ async def test_the_doctor_says_what_needs_care(tmp_path: Path, kind: str) -> Non
             said = await asyncio.to_thread(CliRunner().invoke, commands, ("doctor", "--json", "--store", url))
             told = json.loads(said.stdout)
             assert {one["about"] for one in told["findings"]} - {"undo"} <= {one["about"] for one in found["findings"]}
+
+
+async def test_processes_are_listed_with_their_roles_agents_and_workflows() -> None:
+    async with open_shop() as world:
+        assert (await _ask(world, "GET", "/v1/processes"))["processes"] == []
+    async with open_shop(running=True) as world:
+        (process,) = (await _ask(world, "GET", "/v1/processes"))["processes"]
+        assert (process["state"], process["app"], process["agents"]) == ("alive", "shop", ["till"])
+        assert set(process["roles"]) == {"agents", "scheduler", "supervisor"}
+        assert "fulfil" in process["workflows"]
+
+
+async def test_acts_of_operators_come_newest_first_in_pages_and_by_name() -> None:
+    async with open_shop(running=True) as world:
+        for number in range(3):
+            await _ask(world, "POST", "/v1/agents/till:pause", {"reason": f"reason {number}"})
+            await _ask(world, "POST", "/v1/agents/till:resume", WHY)
+        first = await _ask(world, "GET", "/v1/acts?limit=4")
+        rest = await _ask(world, "GET", f"/v1/acts?limit=4&cursor={first['next']}")
+        assert [one["verb"] for one in first["acts"]] == ["resumed", "paused"] * 2
+        assert [one["reason"] for one in rest["acts"]] == [WHY["reason"], "reason 0"]
+        assert {one["by"] for one in first["acts"]} == {"caller-admin"}
+        assert rest["next"] is None
+        assert (await _ask(world, "GET", "/v1/acts?by=eva"))["acts"] == []
+        await _ask(world, "GET", f"/v1/acts?by=eva&cursor={first['next']}", status=422)
+
+
+async def test_the_decisions_about_a_schedule_are_listed_newest_first() -> None:
+    async with open_shop(running=True) as world:
+        body = {**WHY, "name": "nightly", "workflow": "wait_long", "every": 3600.0}
+        await _ask(world, "POST", "/v1/schedules", body)
+        await _ask(world, "POST", "/v1/schedules/nightly:run-now", WHY)
+        decisions = (await _ask(world, "GET", "/v1/schedules/nightly/decisions"))["decisions"]
+        assert [one["tasks"] for one in decisions][1:] == [[]]
+        assert len(decisions[0]["tasks"]) == 1
+        assert decisions[1]["says"].startswith("caller-admin added it: wait_long")
+        await _ask(world, "GET", "/v1/schedules/other/decisions", status=404)

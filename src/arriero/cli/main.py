@@ -14,6 +14,7 @@ from .. import __version__
 from ..errors import ArrieroError, VerbRefused
 from ..operations.problems import INVALID_REQUEST, ExitCode, ProblemType, find_meaning, list_members
 from ..text.escaping import one_line
+from .acts import acts
 from .agent import agent
 from .alert import alert
 from .completion import completion
@@ -32,6 +33,7 @@ from .migrate import migrate
 from .near_misses import NearMissGroup
 from .options import format_refusal
 from .output import discard_output, escape_unencodable_output, json_line
+from .process import process
 from .purge import purge
 from .question import question
 from .replay import replay
@@ -169,7 +171,21 @@ def commands(context: click.Context) -> None:
 GROUPS = {  # of the help, in the order in which a user meets them
     "Run": (run, serve, supervise, lead),
     "Tasks": (submit, task, history, replies),
-    "Operate": (doctor, top, question, workflow, versions, agent, alert, convoy, schedule, ledger, lease),
+    "Operate": (
+        doctor,
+        top,
+        acts,
+        question,
+        workflow,
+        versions,
+        process,
+        agent,
+        alert,
+        convoy,
+        schedule,
+        ledger,
+        lease,
+    ),
     "Store": (migrate, export, check, replay, purge, store),
     "Set-up": (config, token, lint, demo, completion),
 }

@@ -62,7 +62,7 @@ def add_listing(
         elif views:
             print_table(columns, [format_cells(view) for view in views])
         else:
-            print_empty(f"{operation.noun}s", format_options(read_arguments(operation.arguments, given)))
+            print_empty(operation.plural, format_options(read_arguments(operation.arguments, given)))
 
     _add(group, operation, run, build_options(operation.arguments))
 
@@ -98,7 +98,7 @@ def _add(
         command = option(command)
     text, epilog = operation.function.__doc__, None
     if operation.states:
-        epilog = f"For {operation.noun}s that are: {', '.join(operation.states)}."
+        epilog = f"For {operation.plural} that are: {', '.join(operation.states)}."
     declare = click.command(operation.name, short_help=operation.summary, help=text, epilog=epilog)
     group.add_command(declare(command))
 

@@ -175,6 +175,8 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
         limits: of the whole Agent, with what is in use; empty of one of its targets.
         metrics: of its calls with all its targets, as last written; None in the answer to a verb.
         providers: of an Agent whose steps others provide as well: all of them, itself first, of the whole Agent alone.
+        health: from 0 to 1, by the calls of the processes alive; None: of a target, or no process hosts it.
+        free, places: of all processes alive that host it; None: of a target, or none has reported.
     """
 
     agent: str
@@ -196,6 +198,9 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[LimitView, ...] = ()
     metrics: AgentMetrics | None = None
     providers: tuple[ProviderView, ...] = ()
+    health: float | None = None
+    free: int | None = None
+    places: int | None = None
 
     @property
     def shown(self) -> str:
@@ -253,14 +258,23 @@ async def load_agent_views(store: StateStore, measured: AgentMeasurements | None
     builder = MetricsBuilder(measured, counts, breakers)
     alive = [process for process in processes if process.lease_until > now]
     providers = list_provider_views(alive, rows, now)
+    surveyed = {app: survey_hosts(alive, now, app) for _, app, _ in named}
     views = []
     for agent, app, target in sorted(named):
         row = rows.get((agent, app, target)) or BreakerRow(app=app, agent=agent, target=target)
         hosting, metrics = hosts.get((agent, app), ()), builder.build(app, agent)
         view = build_agent_view(row, now, loads.get(agent, ()), hosting, metrics, limits.get((agent, app)))
         group = providers.get((agent, app), ()) if not target else ()
-        views.append(msgspec.structs.replace(view, providers=group) if group else view)
+        views.append(_add_room(msgspec.structs.replace(view, providers=group), surveyed))
     return views
+
+
+def _add_room(view: AgentView, surveyed: Mapping[str, Mapping[str, SurveyedAgent]]) -> AgentView:
+    host = None if view.target else surveyed[view.app].get(view.agent)
+    if host is None:
+        return view
+    places = None if host.free is None else host.places
+    return msgspec.structs.replace(view, health=host.health, free=host.free, places=places)
 
 
 class AgentHandle:

@@ -51,6 +51,7 @@ class ConvoyView(msgspec.Struct, frozen=True):
         own_policy: the parts of it that are set here, by name; the others are those of the task's workflow.
         gap_until: until when a gap is waited for before its policy is followed.
         value: the state of the key, as JSON values, as the workflows of its tasks keep it.
+        workflow: of the task whose turn it is or comes next; None: no task is there.
     """
 
     no: int
@@ -69,6 +70,7 @@ class ConvoyView(msgspec.Struct, frozen=True):
     own_policy: dict[str, str | float]
     gap_until: datetime | None
     value: Any = msgspec.UNSET
+    workflow: str | None = None
 
 
 class ConvoyOutcome(msgspec.Struct, frozen=True):
@@ -110,6 +112,7 @@ def build_convoy_view(loaded: ConvoyLoaded, now: Instant) -> ConvoyView:
         own_policy={name: value for name, value in _list_own_policy(convoy).items() if value is not None},
         gap_until=to_datetime(gap_deadline(convoy, policy)),
         value=None if convoy.value is None else msgspec.json.decode(convoy.value),
+        workflow=None if first is None else first.workflow,
     )
 
 

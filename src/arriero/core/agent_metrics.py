@@ -203,6 +203,39 @@ class CountsSum:
         return found
 
 
+class MinuteCounts:
+    """The calls of one Agent in each of the last minutes; rows are added one by one, as to ``CountsSum``.
+
+    Args:
+        agent: only this one; None: all of an App together.
+    """
+
+    def __init__(self, now: Instant, agent: str | None) -> None:
+        self._last = find_minute(now)
+        self._agent = agent
+        self._minutes: dict[str, list[AgentCounts]] = {}
+
+    def add_row(self, row: CountsRow) -> None:
+        """Add a row, unless its minute is no longer kept by itself, or lies ahead."""
+        ago = self._last - row.minute
+        if not row.process_no or not 0 <= ago < KEPT_MINUTES:
+            return
+        for counts in read_counts(row.counts, self._agent).values():
+            minutes = self._minutes.get(row.app)
+            if minutes is None:
+                minutes = self._minutes[row.app] = [AgentCounts() for _ in range(KEPT_MINUTES)]
+            minutes[-1 - ago].add_counts(counts)
+
+    def read(self) -> dict[str, list[AgentCounts]]:
+        """Read the minutes by App, the oldest first; the last one has just begun. Only Apps with a call."""
+        return self._minutes
+
+    @property
+    def first_minute(self) -> int:
+        """The number of the oldest minute."""
+        return self._last - KEPT_MINUTES + 1
+
+
 def find_window_start(now: Instant, minutes: int) -> Instant:
     """Return the instant from which on the calls of a window are counted."""
     return Instant((find_minute(now) - minutes) * MINUTE)

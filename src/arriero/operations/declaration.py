@@ -128,13 +128,15 @@ class OperationDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     needs_scheduler: bool = False
 
     @property
+    def plural(self) -> str:
+        """The noun in the plural."""
+        return f"{self.noun}{'es' if self.noun.endswith('s') else 's'}"
+
+    @property
     def path(self) -> str:
         """The path of its route."""
-        return (
-            f"/v1/{self.noun}s"
-            if self.subject is None
-            else f"/v1/{self.noun}s/{{{self.subject.parameter}}}:{self.name}"
-        )
+        of_kind = f"/v1/{self.plural}"
+        return of_kind if self.subject is None else f"{of_kind}/{{{self.subject.parameter}}}:{self.name}"
 
     async def act(self, session: Session, subject: str, by: str, arguments: Any) -> Done:
         """Carry an act out. Raises: what its function raises; InvalidInput - who asks or why is not said."""

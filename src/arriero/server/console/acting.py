@@ -18,8 +18,10 @@ from fastapi import Path, Query
 from pydantic import AfterValidator
 from starlette.responses import RedirectResponse, Response
 
+from ...client.schedules import AskedRun
 from ...errors import ArrieroError
 from ...operations.problems import find_meaning
+from ...text.format import format_count
 from ..calls import Call, HttpCall
 from ..parameters import read_id
 from ..problems import CROSS_ORIGIN, NOT_FOUND, Problem, build_problem
@@ -28,11 +30,25 @@ from ..scopes import ANY_TOKEN
 from .asking import ask, list_operations
 from .cookies import check_back, keep_outcome
 from .forms import Field, list_fields, read_fields
-from .frame import build_form_key
+from .frame import build_form_key, render
 from .page import Page, page
 
 REMEMBERED_MAX = 10_000  # forms that were sent to this process, so that each acts once
+SECRET_SECONDS = 30.0  # for a second click on the same form; a reload after it shows no secret
 WITH_LENGTH_MAX = 4_000
+SECRET_PAGES = {"create_token": "new_token.html"}  # of operations whose answer is nowhere else
+WARNINGS = {  # of acts that undo what others rely on
+    "revoke_token": "The one who holds it is refused within a second. If you are signed in with it, so are you.",
+    "break_lease": "Its holder may still be at work, and does not learn of this before it renews. Break a lease only if its holder"
+    " hangs. What it guards must refuse an older term.",
+}
+RUNS_SHOWN = 20  # of a schedule, in the outcome of an act
+RUN_OUTCOMES = {
+    "planned": "Would submit",
+    "submitted": "Submitted",
+    "there": "Was there already:",
+    "refused": "Could not submit",
+}
 
 Subject = Annotated[str, Path(description="What the act is on, percent-encoded."), AfterValidator(read_id)]
 With = Annotated[str, Query(alias="with", max_length=WITH_LENGTH_MAX)]
@@ -96,6 +112,13 @@ class SentForms:
         while len(self._sent) > REMEMBERED_MAX:
             self._sent.popitem(last=False)
         return outcome
+
+    def replace_outcome(self, caller: str, once: str, by: Response) -> None:
+        """Answer a form that has been carried out with another response from now on."""
+        outcome: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        outcome.set_result(by)
+        if (caller, once) in self._sent:
+            self._sent[caller, once] = outcome
 
     def forget(self, caller: str, once: str) -> None:
         """Forget a form that has done nothing: it may be sent again."""
@@ -186,6 +209,7 @@ async def build_form_page(
         "once": secrets.token_urlsafe(12),
         "refused": refused,
         "preview": preview,
+        "warning": WARNINGS.get(act.operation.function.__name__, ""),
     }
     return Page("act.html", act.operation.summary.rstrip("."), context, status=status)
 
@@ -207,7 +231,15 @@ async def _act(call: HttpCall, act: Act) -> Page | Response:
     if "preview" in one:
         return await _try(call, act, sent, back, one.get("seen", ""), dry_run=True)
     carry_out = functools.partial(_try, call, act, sent, back, one.get("seen", ""))
-    return await get_sent_forms(call).run_once(call, one.get("once", ""), carry_out)
+    forms, once = get_sent_forms(call), one.get("once", "")
+    answer = await forms.run_once(call, once, carry_out)
+    if act.operation.function.__name__ in SECRET_PAGES and isinstance(answer, Response):
+        later = RedirectResponse(back, 303)
+        keep_outcome(call.request, later, "This form was carried out before, and its secret was shown then.")
+        who = call.caller.credential or call.caller.name
+        replace = functools.partial(forms.replace_outcome, who, once, later)
+        asyncio.get_running_loop().call_later(SECRET_SECONDS, replace)
+    return answer
 
 
 async def refuse_foreign_form(call: HttpCall, sent: Mapping[str, str]) -> None:
@@ -253,6 +285,10 @@ async def _try(
     lines = describe_outcome(act, answer)
     if dry_run:
         return await build_form_page(call, act, values, back, seen=now, preview=lines)
+    if secret := SECRET_PAGES.get(act.operation.function.__name__):
+        return await render(
+            call, Page(secret, act.operation.summary.rstrip("."), {"answer": answer, "back": back}, status=201)
+        )
     response = RedirectResponse(back, 303)
     keep_outcome(call.request, response, " ".join(lines))
     return response
@@ -276,7 +312,8 @@ async def ask_with_body(call: HttpCall, act: Act, members: Mapping[str, Any]) ->
 
 def describe_outcome(act: Act, answer: Any) -> tuple[str, ...]:
     """Describe in sentences what an act has done, or would do."""
-    done = getattr(answer, "outcome", "done")
+    runs: Sequence[AskedRun] = getattr(answer, "runs", ())
+    done = getattr(answer, "outcome", "would_be_done" if any(one.outcome == "planned" for one in runs) else "done")
     verb = act.operation.summary.partition(":")[0].rstrip(".")
     first = f"{'Would be done' if done == 'would_be_done' else 'Done'}: {verb}{act.subject and f', {act.subject}'}."
     task = getattr(answer, "task", None)
@@ -286,4 +323,9 @@ def describe_outcome(act: Act, answer: Any) -> tuple[str, ...]:
         lines.append(f"It is {task.state} now.")
     if isinstance(changes, tuple):
         lines += [f"{one}." for one in changes]
+    lines += [
+        f"{RUN_OUTCOMES[one.outcome]} {one.task_id}{one.detail and ': '}{one.detail}." for one in runs[:RUNS_SHOWN]
+    ]
+    if len(runs) > RUNS_SHOWN:
+        lines.append(f"And {format_count(len(runs) - RUNS_SHOWN, 'more run')}.")
     return tuple(lines)

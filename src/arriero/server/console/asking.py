@@ -29,7 +29,7 @@ def may_ask(call: HttpCall, name: str) -> bool:
     return True
 
 
-async def ask(call: HttpCall, name: str, **parameters: Any) -> Any:
+async def ask(call: HttpCall, name: str, /, **parameters: Any) -> Any:
     """Ask an operation of the API as the caller of a page.
 
     Args:

@@ -12,9 +12,9 @@ from ...model.tags import parse_tag
 from ...operations.declaration import split_annotation
 from ...text.durations import read_duration
 
-Kind = Literal["text", "flag", "number", "duration", "choice", "json", "list", "tags"]
+Kind = Literal["text", "flag", "number", "duration", "instant", "choice", "json", "list", "tags"]
 PREFIX = "field."  # of the names of a form's fields, before that of the body's member
-NOT_TYPED = frozenset(("dry_run", "filter", "plan", "limit", "cursor", "seen"))  # members that a page sets by itself
+NOT_TYPED = frozenset(("dry_run", "filter", "plan", "limit", "cursor"))  # members that a page sets by itself
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +28,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         choices: the words of a ``choice``.
         is_required: the body must have it.
         value: as it is shown in the form.
+        null: the word that stands for null in the body; empty: none does.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
     is_required: bool = False
     value: str = ""
+    null: str = ""
 
     @property
     def input_name(self) -> str:
@@ -57,16 +59,18 @@ def list_fields(body: type[msgspec.Struct], values: Mapping[str, str] = {}) -> t
 
 def _build_field(member: msgspec.structs.FieldInfo, value: str) -> Field:
     kind, meta = split_annotation(member.type)
-    words = tuple((meta.extra or {}).get("words", ()))
+    extra = meta.extra or {}
+    words = tuple(extra.get("words", ()))
     literals = get_args(kind) if get_origin(kind) is Literal else words
     return Field(
         name=member.name,
-        label=member.name.replace("_", " ").capitalize(),
+        label=meta.title or member.name.replace("_", " ").capitalize(),
         kind="choice" if literals else _choose_kind(kind),
         help=meta.description or "",
         choices=tuple(map(str, literals)),
         is_required=member.required,
         value=value,
+        null=extra.get("null", ""),
     )
 
 
@@ -79,8 +83,10 @@ def _choose_kind(kind: Any) -> Kind:
         return "list"
     if origin is dict:
         return "tags"
-    if float in parts or datetime in parts:
+    if float in parts:
         return "duration"
+    if datetime in parts:
+        return "instant"
     if kind is int:
         return "number"
     return "text" if str in parts else "json"
@@ -104,6 +110,8 @@ def read_fields(fields: Sequence[Field], sent: Mapping[str, Sequence[str]]) -> d
 
 
 def _read_value(field: Field, text: str) -> Any:
+    if field.null and text == field.null:
+        return None
     match field.kind:
         case "number":
             return _read_number(field, text)

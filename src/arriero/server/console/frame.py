@@ -56,8 +56,17 @@ PLACES = (
     Place("/tasks", "Tasks", "list_tasks"),
     Place("/failures", "Failures", "list_alert_causes"),
     Place("/inbox", "Inbox", "list_questions"),
-    Place("/ledgers", "Ledgers", "list_ledgers"),
     Place("/alerts", "Alerts", "list_alerts"),
+    Place("/convoys", "Convoys", "list_convoys"),
+    Place("/ledgers", "Ledgers", "list_ledgers"),
+    Place("/agents", "Agents", "list_agents"),
+    Place("/schedules", "Schedules", "list_schedules"),
+    Place("/workflows", "Workflows", "list_workflows"),
+    Place("/processes", "Processes", "list_processes"),
+    Place("/versions", "Versions", "list_code_versions"),
+    Place("/leases", "Leases", "list_leases"),
+    Place("/tokens", "Tokens", "list_tokens"),
+    Place("/audit", "Audit", "list_operator_acts"),
 )
 REMEDIES = {NOT_FOUND: "The console has no such page; begin at the overview."}  # where that for programs does not help
 NOBODY: dict[str, Any] = {"caller": "", "places": (), "form_key": "", "outcome": "", "app": ""}

@@ -1,6 +1,7 @@
 """The resources of the API, a file each."""
 
 from ..routing import RouteGroup
+from .acts import acts
 from .agent_requests import agent_requests
 from .agents import agents
 from .callbacks import callbacks
@@ -10,6 +11,7 @@ from .forks import forks
 from .health import doctor, document, health, metrics
 from .leases import alerts, leases
 from .ledgers import ledgers
+from .processes import processes
 from .questions import questions
 from .replies import replies
 from .schedules import schedules
@@ -38,9 +40,11 @@ GROUPS: tuple[RouteGroup, ...] = (
     agents,
     workflows,
     code_versions,
+    processes,
     leases,
     alerts,
     doctor,
+    acts,
     tokens,
     metrics,
     document,

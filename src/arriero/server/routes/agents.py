@@ -1,6 +1,9 @@
 """Agents: whether their services are healthy, and what waits for them."""
 
+import msgspec
+
 from ...client.agent_metrics import AppMetrics
+from ...client.agent_minutes import CallMinutes, load_minutes
 from ...client.agents import check_agent_name, choose_app, load_agent_views
 from ...operations import agents as operations
 from ...operations.problems import UNKNOWN_NAME
@@ -11,6 +14,14 @@ from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 
 agents = RouteGroup("agents")
+
+
+class CallMinutesAnswer(msgspec.Struct, frozen=True):
+    """The calls of an Agent in each minute of the last hour, of each App that made any."""
+
+    apps: tuple[CallMinutes, ...]
+
+
 add_operations_of(agents, operations.LIST)
 
 
@@ -38,6 +49,17 @@ async def show_agent(call: Call, agent: AgentName, app: OfApp = None) -> operati
 )
 async def show_agent_metrics(call: Call, agent: AgentName) -> AppMetrics:
     return await call.client.metrics(agent=agent)
+
+
+@agents.operation(
+    "GET",
+    "/v1/agents/{agent}/minutes",
+    Needs(Scope.READ),
+    summary="Calls, failures and latency of an Agent in each minute of the last hour, of each App that made calls.",
+)
+async def show_agent_minutes(call: Call, agent: AgentName) -> CallMinutesAnswer:
+    check_agent_name(agent, "")
+    return CallMinutesAnswer(await load_minutes(call.session.store, agent))
 
 
 add_operations_of(agents, *operations.VERBS)

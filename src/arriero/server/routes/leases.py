@@ -33,8 +33,14 @@ class LeaseListAnswer(msgspec.Struct, frozen=True):
 class BreakLeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Request to break a lease. ``at_once``: let another one lead now, though its holder may still believe that it leads."""
 
-    reason: str
-    at_once: bool = False
+    reason: Annotated[str, msgspec.Meta(description="Why; it is kept in the history. Who asks is the token's name.")]
+    at_once: Annotated[
+        bool,
+        msgspec.Meta(
+            title="Immediately",
+            description="Let another one lead now, though its holder may still believe that it leads: two may act meanwhile.",
+        ),
+    ] = False
 
 
 class LeaderAnswer(msgspec.Struct, frozen=True):

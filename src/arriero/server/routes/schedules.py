@@ -2,14 +2,17 @@
 
 from typing import cast
 
+import msgspec
+
 from ...client.json_payloads import build_named_call
+from ...client.schedule_decisions import ScheduleDecision, load_decisions
 from ...client.task_verbs import check_signature
 from ...operations import schedules as operations
 from ...operations.problems import INVALID_ARGUMENTS, UNKNOWN_NAME, UNKNOWN_WORKFLOW
 from ...operations.schedules import ScheduleListAnswer, ScheduleRequest, ScheduleVerbAnswer
 from ..calls import Call
 from ..operation_routes import add_operations_of, add_payloads, build_verb_example
-from ..parameters import OfApp, ScheduleName
+from ..parameters import LIMIT, Limit, OfApp, ScheduleName
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 
@@ -28,6 +31,31 @@ add_operations_of(schedules, operations.LIST)
 async def show_schedule(call: Call, name: ScheduleName, app: OfApp = None) -> ScheduleListAnswer:
     found = await operations.load_schedules_of_name(call.session, name, app)
     return ScheduleListAnswer(tuple(found), call.payloads)
+
+
+class ScheduleDecisionsAnswer(msgspec.Struct, frozen=True):
+    """The last decisions about a schedule, the newest first."""
+
+    decisions: tuple[ScheduleDecision, ...]
+
+
+@schedules.operation(
+    "GET",
+    "/v1/schedules/{name}/decisions",
+    Needs(Scope.READ),
+    is_narrowed=True,
+    summary="The last decisions about a schedule: its runs, what was passed over and why, and acts of operators.",
+    problems=(UNKNOWN_NAME,),
+)
+async def list_schedule_decisions(
+    call: Call,
+    name: ScheduleName,
+    app: OfApp = None,
+    limit: Limit = LIMIT,
+) -> ScheduleDecisionsAnswer:
+    views = await operations.load_schedules_of_name(call.session, name, app)
+    apps = frozenset(view.app for view in views)
+    return ScheduleDecisionsAnswer(await load_decisions(call.session.store, name, apps, limit=limit))
 
 
 @schedules.operation(

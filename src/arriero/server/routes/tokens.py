@@ -1,10 +1,13 @@
 """Tokens: who may use this API. The one who holds the scope admin may make a token of any scope."""
 
+from typing import Annotated
+
 import msgspec
 from msgspec.structs import asdict
 
 from ...client.tokens import CreatedToken
 from ...operations import tokens as operations
+from ...operations.declaration import say
 from ...operations.problems import INVALID_REQUEST
 from ..calls import Call
 from ..operation_routes import add_operations_of
@@ -15,23 +18,21 @@ tokens = RouteGroup("tokens")
 
 
 class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token to be made.
+    """A token to be made."""
 
-    Args:
-        name: signs in the history what its holder does.
-        scopes: some of submit, read, read-payloads, operate, admin, ``agent:NAME``, ``replies:QUEUE``;
-            ``agent:*`` and ``replies:*`` are for any.
-        expires_in: seconds; null: it never expires.
-        apps, workflows: restrict it to tasks of these; none: it is not restricted.
-        open_tasks_max: tasks submitted with it that may be open; null: any number.
-    """
-
-    name: str
-    scopes: tuple[str, ...]
-    expires_in: float | None = None
-    apps: tuple[str, ...] = ()
-    workflows: tuple[str, ...] = ()
-    open_tasks_max: int | None = None
+    name: Annotated[str, say("Signs in the history what its holder does.")]
+    scopes: Annotated[
+        tuple[str, ...],
+        say(
+            "Some of submit, read, read-payloads, operate, admin, `agent:NAME`, `replies:QUEUE`; `agent:*` and `replies:*` are for any."
+        ),
+    ]
+    expires_in: Annotated[float | None, say("In seconds. By default it never expires.")] = None
+    apps: Annotated[tuple[str, ...], say("Restrict it to tasks of these Apps. By default it is not restricted.")] = ()
+    workflows: Annotated[tuple[str, ...], say("Restrict it to tasks of these workflows.")] = ()
+    open_tasks_max: Annotated[int | None, say("Tasks submitted with it that may be open. By default any number.")] = (
+        None
+    )
 
 
 @tokens.operation(

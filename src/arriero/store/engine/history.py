@@ -1,5 +1,7 @@
 """Reading the history of the whole store."""
 
+from ...model import HistoryRow
+from ..rows import history_of
 from ..sql.store_rows import StoreRows
 from .transactions import Transactions
 
@@ -15,3 +17,19 @@ class HistoryReading(Transactions):
             return int(number)
 
         return await self._read(read)
+
+    async def load_acts(self, before: int | None = None, *, limit: int) -> list[HistoryRow]:
+        """Load commits by which operators acted, the newest first. Other events may stand beside theirs.
+
+        Args:
+            before: only commits before this number; None: from the last one on.
+        """
+        asked = {"before": before, "limit": limit}
+        return await self._read(lambda rows: list(map(history_of, rows.ask("select_acts", asked).fetchall())))
+
+    async def load_store_stream_back(self, before: int | None = None, *, limit: int) -> list[HistoryRow]:
+        """Load the history of the store itself, the newest commit first. ``before``: only links before this one."""
+        asked = {"before": before, "limit": limit}
+        return await self._read(
+            lambda rows: list(map(history_of, rows.ask("select_store_stream_back", asked).fetchall()))
+        )

@@ -48,7 +48,7 @@ from ..readable import refuse_unreadable, refuse_unreadable_task
 from ..sql.agent_rows import CommandRows
 from ..sql.rows import ProcessRows, ReadingRows, UpkeepRows
 from ..sql.store_rows import SubmissionRows
-from .tables import read_alert
+from .alert_rows import read_alert
 from .workflow_pauses import MemoryWorkflowPauses
 
 T = TypeVar("T")

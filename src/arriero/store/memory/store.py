@@ -74,6 +74,7 @@ from ..readable import key_of, legible
 from ..sql.store_rows import StoreRows
 from ..state_store import StateStore
 from ..task_filter import ANY_TASK, TaskFilter, fold_text
+from .alert_rows import filter_alerts, read_alert
 from .rows import MemoryUpkeep
 from .store_rows import (
     MemoryAgentMetrics,
@@ -83,7 +84,6 @@ from .store_rows import (
     MemorySchedules,
     MemoryTokens,
 )
-from .tables import filter_alerts, read_alert
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)

@@ -1,7 +1,8 @@
 """Rows of the memory store in dicts, and its transactions, which write everything or nothing."""
 
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -101,6 +102,14 @@ class MemoryTables:
 
     async def find_history_end(self) -> int:
         return self.log[-1].no if self.log else 0
+
+    async def load_acts(self, before: int | None = None, *, limit: int) -> list[HistoryRow]:
+        rows = (row for row in reversed(list(self.iterate_history())) if before is None or row.no < before)
+        return list(itertools.islice(filter(_is_act, rows), limit))
+
+    async def load_store_stream_back(self, before: int | None = None, *, limit: int) -> list[HistoryRow]:
+        rows = (row for row in reversed(self.log) if row.task_no == 0 and (before is None or row.link < before))
+        return list(itertools.islice(rows, limit))
 
     def store_head(self) -> tuple[int, str]:
         return self._store_link, self._store_head
@@ -462,25 +471,8 @@ class MemoryConvoys(MemoryProgress):
         return refuse_unreadable(self.tails[convoy_no])
 
 
-def read_alert(alert: AlertRow, tasks: Mapping[int, TaskRow]) -> AlertRow:
-    """Read an alert with the tags that its task has now, and the task whose child that is."""
-    task = tasks.get(alert.task_no)
-    parent = None if task is None or task.parent_step is None else tasks.get(task.parent_step >> STEP_BITS)
-    return replace(alert, tags=None if task is None else task.tags, parent=None if parent is None else parent.task_id)
-
-
-def filter_alerts(
-    alerts: Iterable[AlertRow],
-    *,
-    open_only: bool = True,
-    questions: bool = True,
-    after: int = 0,
-    before: int | None = None,
-    limit: int = 100,
-) -> list[AlertRow]:
-    """The first alerts of a list, as the store's ``alerts`` says."""
-    found = [one for one in alerts if after < one.no < (before or one.no + 1)]
-    found = [
-        one for one in found if (one.closed_at is None or not open_only) and (questions or one.cause != QUESTION_CAUSE)
-    ]
-    return sorted(found, key=lambda one: one.no, reverse=before is not None)[:limit]
+def _is_act(row: HistoryRow) -> bool:
+    """Return True for a commit by which an operator acted; the other stores have an index of these."""
+    if row.actor.startswith("operator"):
+        return True
+    return row.task_no == 0 and bytes(row.events)[10:].startswith((b"token.", b"lease.broken"))

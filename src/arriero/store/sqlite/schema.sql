@@ -264,6 +264,10 @@ CREATE TABLE arriero_history (
     hash TEXT NOT NULL
 );
 CREATE UNIQUE INDEX arriero_history_of_task ON arriero_history (task_no, link);
+-- Commits by which operators acted: an actor is named so, or the events begin so (behind ``[{"type":"``).
+CREATE INDEX arriero_history_acts ON arriero_history (no)
+ WHERE substr(actor, 1, 8) = 'operator'
+    OR (task_no = 0 AND (substr(events, 11, 6) = 'token.' OR substr(events, 11, 12) = 'lease.broken'));
 
 CREATE TABLE arriero_process (
     process_no INTEGER PRIMARY KEY,

@@ -26,3 +26,22 @@ SELECT task_no, at, events FROM {schema}.history ORDER BY no DESC LIMIT %(limit)
 
 -- select_history_end: the last number of the history; 0 when it is empty.
 SELECT coalesce(max(no), 0) FROM {schema}.history
+
+-- select_acts: commits by which operators acted, the newest first.
+-- Params: before (number; null: from the last one on), limit.
+SELECT no, history.task_no, coalesce(task_id, convoy.key, ''), history.link, at, actor, events, hash
+  FROM {schema}.history AS history LEFT JOIN {schema}.task AS task ON task.task_no = history.task_no
+       LEFT JOIN {schema}.convoy AS convoy ON convoy.convoy_no = -history.task_no
+ WHERE (substr(history.actor, 1, 8) = 'operator'
+        OR (history.task_no = 0 AND (substr(history.events, 11, 6) = 'token.' OR substr(history.events, 11, 12) = 'lease.broken')))
+   AND no < coalesce(%(before)s::bigint, 9223372036854775807)
+ ORDER BY no DESC
+ LIMIT %(limit)s
+
+-- select_store_stream_back: the history of the store itself, the newest first.
+-- Params: before (link; null: from the last one on), limit.
+SELECT no, task_no, '', link, at, actor, events, hash
+  FROM {schema}.history
+ WHERE task_no = 0 AND link < coalesce(%(before)s::bigint, 9223372036854775807)
+ ORDER BY link DESC
+ LIMIT %(limit)s

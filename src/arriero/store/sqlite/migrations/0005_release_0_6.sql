@@ -117,3 +117,8 @@ ALTER TABLE arriero_task ADD COLUMN run INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE arriero_task ADD COLUMN first_no INTEGER;
 ALTER TABLE arriero_task ADD COLUMN next_no INTEGER;
 CREATE INDEX arriero_task_runs ON arriero_task (first_no) WHERE first_no IS NOT NULL;
+
+-- Commits by which operators acted: an actor is named so, or the events begin so (behind ``[{"type":"``).
+CREATE INDEX arriero_history_acts ON arriero_history (no)
+ WHERE substr(actor, 1, 8) = 'operator'
+    OR (task_no = 0 AND (substr(events, 11, 6) = 'token.' OR substr(events, 11, 12) = 'lease.broken'));

@@ -29,3 +29,22 @@ SELECT task_no, at, events FROM arriero_history ORDER BY no DESC LIMIT :limit
 
 -- select_latest_instant: when the last commit of the history was made; 0 when there is none.
 SELECT coalesce((SELECT at FROM arriero_history ORDER BY no DESC LIMIT 1), 0)
+
+-- select_acts: commits by which operators acted, the newest first.
+-- Params: before (number; null: from the last one on), limit.
+SELECT no, history.task_no, coalesce(task_id, convoy.key, ''), history.link, at, actor, events, hash
+  FROM arriero_history AS history LEFT JOIN arriero_task AS task ON task.task_no = history.task_no
+       LEFT JOIN arriero_convoy AS convoy ON convoy.convoy_no = -history.task_no
+ WHERE (substr(history.actor, 1, 8) = 'operator'
+        OR (history.task_no = 0 AND (substr(history.events, 11, 6) = 'token.' OR substr(history.events, 11, 12) = 'lease.broken')))
+   AND no < coalesce(:before, 9223372036854775807)
+ ORDER BY no DESC
+ LIMIT :limit
+
+-- select_store_stream_back: the history of the store itself, the newest first.
+-- Params: before (link; null: from the last one on), limit.
+SELECT no, task_no, '', link, at, actor, events, hash
+  FROM arriero_history
+ WHERE task_no = 0 AND link < coalesce(:before, 9223372036854775807)
+ ORDER BY link DESC
+ LIMIT :limit
