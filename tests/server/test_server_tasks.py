@@ -211,3 +211,22 @@ async def test_a_task_of_an_unknown_id_is_refused_alike_everywhere() -> None:
         for path in ("", "/history", "/children", "/explain", "/result"):
             answer = await world.http.get(f"/v1/tasks/unknown{path}")
             assert (answer.status_code, answer.json()["code"]) == (404, "task-unknown")
+
+
+async def test_a_history_is_read_from_its_end_from_a_link_and_of_operators_alone() -> None:
+    async with open_shop(running=True) as world:
+        await world.sell()
+        path = "/v1/tasks/held/history"
+        oldest = [one["link"] for one in (await world.http.get(path)).json()["entries"]]
+        newest = (await world.http.get(path, params={"order": "newest", "limit": 2})).json()
+        assert [one["link"] for one in newest["entries"]] == oldest[:-3:-1]
+        rest = (await world.http.get(path, params={"order": "newest", "cursor": newest["next"]})).json()
+        assert [one["link"] for one in rest["entries"]] == oldest[-3::-1]
+        assert rest["next"] is None
+        down = (await world.http.get(path, params={"order": "newest", "link": 2})).json()["entries"]
+        up = (await world.http.get(path, params={"link": 2})).json()["entries"]
+        assert ([one["link"] for one in down], [one["link"] for one in up]) == ([2, 1], oldest[1:])
+        (await world.http.post("/v1/tasks/held:compensate", json={"reason": "sold out"})).raise_for_status()
+        acts = (await world.http.get(path, params={"operators": "true"})).json()["entries"]
+        assert any("sold out" in says for one in acts for says in one["says"])
+        assert {one["actor"] for one in acts} == {"operator"}

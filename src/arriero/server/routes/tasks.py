@@ -1,6 +1,7 @@
 """Tasks: how each stands, why, what happened to it, and how it ended."""
 
 import functools
+from collections import deque
 from contextlib import aclosing
 from datetime import datetime
 from typing import Annotated, Any
@@ -23,12 +24,13 @@ from ...client.task_shapes import (
     build_shown_task,
     load_waits,
 )
+from ...client.task_verbs import ACTOR
 from ...client.task_view import load_tasks_ahead, read_family, read_holders, read_published, read_times
 from ...client.tasks import TaskSelector
 from ...events import decode_event_fields
 from ...explain.available_actions import AvailableAction
 from ...explain.past import IncarnationStart, Timeline
-from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
+from ...model import NUMBER_MAX, TASK_OPEN, HistoryRow, Loaded, TaskRow
 from ...model.instants import as_datetime
 from ...model.progress import format_version
 from ...operations.problems import TASK_UNKNOWN
@@ -236,31 +238,48 @@ async def list_children(call: Call, task_id: TaskId, limit: Limit = LIMIT, curso
         "payloads": "included",
     },
 )
-async def show_history(call: Call, task_id: TaskId, limit: Limit = LIMIT, cursor: Cursor = None) -> HistoryAnswer:
+async def show_history(
+    call: Call,
+    task_id: TaskId,
+    order: Annotated[Order, Query(description="From the first entry on, or the newest first.")] = "oldest",
+    operators: Annotated[bool, Query(description="Only what operators did.")] = False,
+    link: Annotated[
+        int | None,
+        Query(ge=0, le=NUMBER_MAX, description="Number of the entry to begin with; left out: at the end of the order."),
+    ] = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> HistoryAnswer:
     task = (await find_task(call, task_id)).task
     store = call.session.store
-    listing = ["history", task.task_no]
+    listing = (
+        ["history", task.task_no]
+        if order == "oldest" and not operators
+        else ["history", task.task_no, order, operators]
+    )
     cursors = await open_cursors(store)
     after = cursors.read_number(cursor, listing)
     timeline = Timeline()
-    entries: list[HistoryEntry] = []
+    newest = order == "newest"
+    first = 0 if link is None or newest else link
+    last = after - 1 if newest and after else link if newest and link is not None else NUMBER_MAX
+    found: deque[tuple[HistoryRow, int, tuple[str, ...]]] = deque(maxlen=limit + 1 if newest else None)
     async with aclosing(store.history(task.task_no)) as rows:  # type: ignore[type-var]  # each store's is a generator
         async for row in rows:
-            entry = _build_entry(timeline, row)
-            if row.link <= after:
-                continue
-            if len(entries) == limit:
-                position = cursors.write(listing, entries[-1].link)
-                return HistoryAnswer(tuple(entries), position, call.payloads)
-            entries.append(entry)
-    return HistoryAnswer(tuple(entries), None, call.payloads)
+            if row.link > last or (len(found) > limit and not newest):
+                break
+            is_meant = row.link >= first and (newest or row.link > after) and (not operators or row.actor == ACTOR)
+            says = tuple(one.says for one in timeline.list_entries(row) if not isinstance(one, IncarnationStart))
+            if is_meant:
+                found.append((row, timeline.incarnation, says))
+    has_more = len(found) > limit
+    chosen = list(reversed(found) if newest else found)[:limit]
+    shown = tuple(_build_entry(*one) for one in chosen)
+    return HistoryAnswer(shown, cursors.write(listing, shown[-1].link) if has_more else None, call.payloads)
 
 
-def _build_entry(timeline: Timeline, row: HistoryRow) -> HistoryEntry:
-    told = [entry.says for entry in timeline.list_entries(row) if not isinstance(entry, IncarnationStart)]
-    return HistoryEntry(
-        row.link, as_datetime(row.at), row.actor, timeline.incarnation, tuple(told), tuple(decode_event_fields(row))
-    )
+def _build_entry(row: HistoryRow, incarnation: int, says: tuple[str, ...]) -> HistoryEntry:
+    return HistoryEntry(row.link, as_datetime(row.at), row.actor, incarnation, says, tuple(decode_event_fields(row)))
 
 
 @tasks.operation(
