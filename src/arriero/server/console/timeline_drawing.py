@@ -26,7 +26,7 @@ INSTANT_SHOWN_MAX = as_instant(datetime(9999, 12, 31, tzinfo=UTC))
 ROWS_DRAWN_MAX = 120
 MARKS_DRAWN_MAX = 60
 LINES_MAX = 400  # of the table beside the drawing
-TICKS_MAX = 6  # so many labels stand beside each other on a telephone
+TICKS_MAX = 6  # labels that stand beside each other; on a telephone every second one is left out
 WIDTH_MIN = 0.4  # percent: what took no time can be seen, too
 LABEL_WIDTH_MIN = 6.0  # percent of a bar that has its number in it
 TEXT_MAX = 12  # bars of a row that its description lists
