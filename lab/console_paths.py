@@ -6,6 +6,10 @@ from arriero.server.routing import GatedRoute
 # By the template of the path. A page without parameters is itself; what is not here is no page that an operator opens by a link.
 SUBJECTS = {
     "/tasks/{task_id}": "/tasks/order-4711",
+    "/tasks/{task_id}/steps": "/tasks/order-4711/steps",
+    "/tasks/{task_id}/steps/{ordinal}": "/tasks/order-4711/steps/1",
+    "/tasks/{task_id}/children": "/tasks/order-4711/children",
+    "/tasks/{task_id}/history": "/tasks/order-4711/history",
     "/convoys/{key}": "/convoys/customer-7",
     "/agents/{agent}": "/agents/courier",
     "/schedules/{name}": "/schedules/nightly-books",
@@ -25,8 +29,13 @@ MORE = (
     "/alerts?state=all&order=oldest",
     "/ledgers?state=all",
 )
-# The number of a question differs from shop to shop; its page asks what the inbox asks, of one question.
-WITHOUT_DATA = ("/static/{edition}/{name}", "/live", "/live/tasks/{task_id}", "/inbox/{number}")
+WITHOUT_DATA = (
+    "/static/{edition}/{name}",
+    "/live",
+    "/live/tasks/{task_id}",
+    "/tasks/{task_id}/payloads/{ordinal}/{name}",  # a file
+    "/inbox/{number}",  # which differs from shop to shop; the page asks what the inbox asks, of one question
+)
 
 
 def list_console_paths(server: ApiServer) -> list[str]:
