@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 
+import httpx2
 import pytest
 from chromium import find_chromium, open_chromium, open_tab
 from playwright.async_api import Browser
@@ -24,6 +25,13 @@ async def shop() -> AsyncIterator[ServedShop]:
 async def chromium() -> AsyncIterator[Browser]:
     async with open_chromium() as browser:
         yield browser
+
+
+async def wait_until_refused(shop: ServedShop, token: str) -> None:
+    """Until the server refuses a token that was revoked: it remembers a valid one for half a second."""
+    async with httpx2.AsyncClient(base_url=shop.url, headers={"authorization": f"Bearer {token}"}) as http:
+        while (await http.get("/v1/tasks?limit=1")).status_code != 401:
+            pass
 
 
 async def count_acts(shop: ServedShop, task_id: str) -> int:
@@ -63,6 +71,7 @@ async def test_a_page_whose_token_was_revoked_says_so_and_shows_nothing_new(
     async with open_tab(chromium, shop.url) as tab:
         await tab.sign_in(created.token, STUCK)
         await shop.app.tokens.revoke(created.about.id, by="lab", reason="eva has left")
+        await wait_until_refused(shop, created.token)
         await shop.app.task("order-4711").compensate(by="ana", reason="the customer has cancelled")
         await tab.wait_for_text("You are signed out")
         assert await tab.page.locator(".heading .state.bad").count() == 1

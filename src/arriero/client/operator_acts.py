@@ -1,4 +1,4 @@
-"""What operators did in the whole store, the newest first."""
+"""Acts of operators in the whole store, the newest first."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -14,7 +14,7 @@ SCANNED_MAX = 2_000  # commits that one page looks through for the acts of one o
 
 
 class ActView(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator did.
+    """An act of an operator.
 
     Attributes:
         by: who; empty: the history does not say.

@@ -40,7 +40,7 @@ OF_STORE = (EpochOpened, AppRenamed, TasksPurged, ConvoysPurged, LedgerPurged, L
 
 
 class OperatorAct(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator did, as one event of a history says it.
+    """An act of an operator, as one event of a history says it.
 
     Attributes:
         by: who; empty: the history does not say.

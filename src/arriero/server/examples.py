@@ -17,7 +17,7 @@ from ..client.leases import LeaderView
 from ..client.ledger import Ledger
 from ..client.ledger_handle import LedgerView
 from ..client.operator_acts import ActView
-from ..client.overview import HeldTask, LiveProcess, RetriedTask
+from ..client.overview import AgentRoom, HeldTask, LiveProcess, RetriedTask
 from ..client.processes import ProcessView
 from ..client.schedules import AskedRun, ScheduleView
 from ..client.tokens import CreatedToken, TokenView
@@ -40,6 +40,7 @@ TEXTS: dict[type[msgspec.Struct], dict[str, Any]] = {
     },
     HeldTask: {"id": "order-1001", "workflow": "fulfil", "step": "charge", "reason": "the card has expired"},
     RetriedTask: {"id": "order-1002", "agent": "bank", "step": "charge", "attempt": 2, "failure_count": 1},
+    AgentRoom: {"agent": "bank", "app": "shop", "health": 1.0, "free": 18, "places": 20},
     LiveProcess: {"no": 1, "name": "worker-1", "app": "shop", "roles": ["agents", "scheduler"], "is_alive": True},
     ActView: {"by": "ana", "verb": "resubmit", "kind": "task", "subject": "order-1001", "reason": "the card is valid"},
     ProcessView: {"process": 1, "name": "worker-1", "state": "alive", "app": "shop", "roles": ["agents", "scheduler"]},

@@ -44,7 +44,7 @@ Back = Annotated[str, Query(max_length=REFERENCE_LENGTH_MAX)]
 
 
 class BulkForm(NamedTuple):
-    """What the form of a verb on many tasks holds.
+    """The content of the form of a verb on many tasks.
 
     Args:
         typed: the filter.
@@ -66,7 +66,7 @@ class BulkForm(NamedTuple):
 
     @property
     def planned(self) -> int:
-        """How many tasks the plans name."""
+        """The number of tasks that the plans name."""
         return sum(int(count) for count, _ in map(_split_plan, self.plans))
 
     @property
@@ -81,7 +81,7 @@ class BulkForm(NamedTuple):
 
 
 class BulkOutcome(NamedTuple):
-    """What a verb has come to, or would, on the tasks that were looked at.
+    """The outcome of a verb on the tasks that were looked at, or the one that it would have.
 
     Args:
         left_out: how many tasks were left alone, by what they are.
@@ -100,7 +100,7 @@ class BulkOutcome(NamedTuple):
 
     @property
     def looked_at(self) -> int:
-        """How many tasks were looked at."""
+        """The number of tasks that were looked at."""
         return len(self.done) + len(self.refused) + len(self.done_before) + sum(self.left_out.values())
 
     @property

@@ -1,4 +1,4 @@
-"""What operators did in the whole store: who, on which thing, why and when."""
+"""Acts of operators in the whole store: who, on which thing, why and when."""
 
 from typing import Annotated
 
