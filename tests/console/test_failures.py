@@ -100,8 +100,8 @@ async def test_a_store_without_failures_says_so() -> None:
 @pytest.mark.parametrize(
     ("cause", "step", "code", "task_id", "place"),
     [
-        ("breaker", "bank[eu/1]", "shop", "", "/agents/bank"),
-        ("schedule", "nightly", "shop", "", "/schedules"),
+        ("breaker", "bank[eu/1]", "shop", "", "/agents/bank?app=shop"),
+        ("schedule", "a/b", "", "", "/schedules/a%2Fb"),
         ("question", "question:legal", "legal & co", "t1", "/inbox?of=legal+%26+co"),
         ("unreadable", "", "task.state", "a/b", "/tasks/a%2Fb"),
         ("gap", "", "", "t1", "/tasks/t1"),

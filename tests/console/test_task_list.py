@@ -6,10 +6,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
 
+import httpx2
 import pytest
 from console_pages import Browser
 from server_shop import ShopWorld, open_shop
 from server_world import TOKENS
+from starlette.requests import Request
+
+from arriero.model.tokens import Reach
+from arriero.server.application import build_application
+from arriero.server.calls import Caller
 
 HOSTILE = ("<script>alert(1)</script>", "../../etc", "\u202egnirts", "x" * 255)
 
@@ -194,3 +200,28 @@ async def test_verbs_for_all_are_offered_with_a_filter_to_those_who_may(world: S
     await browser.sign_in(TOKENS["read"], "/tasks?state=held")
     assert list_ids(browser) == ["held"]
     assert "resubmit" not in browser.page.links
+
+
+class OfOneWorkflow:
+    """Knows each caller as one who may do everything with the tasks of one workflow."""
+
+    async def authenticate(self, request: Request) -> Caller:
+        return Caller("partner", frozenset({"admin"}), "", Reach(workflows=("fulfil",)))
+
+
+async def test_a_token_of_one_workflow_lists_its_tasks_and_acts_on_no_others(world: ShopWorld) -> None:
+    served = build_application(world.app, OfOneWorkflow())
+    transport = httpx2.ASGITransport(app=served, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        browser = Browser(http)
+        page = await browser.open("/tasks?since=1h")
+        assert list_ids(browser) == ["compensated", "processed"]
+        assert not {"Failures", "Alerts", "Ledgers"} & page.links.keys()
+        await browser.follow("tag")
+        await browser.send("/bulk/tag", field_put="seen=yes", field_reason="looked at", preview="true")
+        assert "Tag would be done for 2 tasks" in browser.page.text
+        for path in ("/failures", "/alerts", "/ledgers"):
+            await browser.open(path)
+            assert browser.answer.status_code == 404
+        page = await browser.open("/inbox")
+        assert "No question is open." in page.text

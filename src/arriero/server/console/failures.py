@@ -85,10 +85,11 @@ def describe_cause(cause: str) -> str:
 
 def find_place(cause: str, step: str, code: str, task_id: str) -> tuple[str, str]:
     """Find the page, and its title, of what an alert asks an operator to look at; both empty: there is none."""
+    of_app = f"?{urlencode({'app': code})}" if code else ""
     if cause == BREAKER_CAUSE:
-        return f"/agents/{write_id(step.partition('[')[0])}", "Agent"
+        return f"/agents/{write_id(step.partition('[')[0])}{of_app}", "Agent"
     if cause == SCHEDULE_CAUSE:
-        return "/schedules", "Schedules"
+        return f"/schedules/{write_id(step)}{of_app}", "Schedule"
     if cause == QUESTION_CAUSE:
         return f"/inbox?{urlencode({'of': code})}", "Inbox"
     return (f"/tasks/{write_id(task_id)}", "Task") if task_id else ("", "")
