@@ -4,10 +4,8 @@ import asyncio
 
 import click
 
-from ..client.alerts import AlertCause, AlertCauses, load_alert_causes
-from ..core.alerts import Alert, build_alert
+from ..client.alerts import AlertCause, AlertCauses, ListedAlert, build_listed_alert, load_alert_causes
 from ..errors import InvalidInput
-from ..model import AlertRow
 from ..text.format import format_count
 from .near_misses import NearMissGroup
 from .options import NUMBER, json_option, print_empty, store_option
@@ -57,25 +55,23 @@ def list_alerts(by_cause: bool, all_: bool, limit: int, after: int, store: str |
         return
     alerts, more = asyncio.run(_load_alerts(store, not all_, after, limit))
     if as_json:
-        for _, one in alerts:
+        for one in alerts:
             print_json(one)
     elif alerts:
         columns = ("no", "task", "workflow", "cause", "step", "code", "opened", "state", "reason")
-        print_table(columns, [_format_cells(row, one) for row, one in alerts])
+        print_table(columns, [_format_cells(one) for one in alerts])
     else:
         print_empty("alerts") if all_ else print_empty("open alerts", remedy="--all lists the others")
     if more:
         click.echo(
-            f"arriero: there are more; --after {alerts[-1][0].no} shows the next, --by-cause groups them", err=True
+            f"arriero: there are more; --after {alerts[-1].number} shows the next, --by-cause groups them", err=True
         )
 
 
-async def _load_alerts(
-    url: str | None, open_only: bool, after: int, limit: int
-) -> tuple[list[tuple[AlertRow, Alert]], bool]:
+async def _load_alerts(url: str | None, open_only: bool, after: int, limit: int) -> tuple[list[ListedAlert], bool]:
     async with open_store_to_read(url) as store:
         rows = await store.alerts(open_only=open_only, after=after, limit=limit + 1)
-        return [(row, build_alert(row, store.store_id)) for row in rows[:limit]], len(rows) > limit
+        return [build_listed_alert(row, store.store_id) for row in rows[:limit]], len(rows) > limit
 
 
 async def _load_causes(url: str | None) -> AlertCauses:
@@ -83,10 +79,10 @@ async def _load_causes(url: str | None) -> AlertCauses:
         return await load_alert_causes(store)
 
 
-def _format_cells(row: AlertRow, one: Alert) -> tuple[str, ...]:
+def _format_cells(one: ListedAlert) -> tuple[str, ...]:
     opened = format_time(one.opened_at)
     return (
-        str(row.no),
+        str(one.number),
         one.task_id,
         one.workflow,
         one.cause,

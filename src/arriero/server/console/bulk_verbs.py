@@ -17,7 +17,7 @@ from starlette.responses import Response
 from ...client.tasks import TaskSelector
 from ...errors import ArrieroError, InvalidInput
 from ...model import Verb
-from ...model.verb_rules import VERB_RULES
+from ...model.verb_rules import VERB_RULES, VERBS
 from ...operations.problems import find_meaning
 from ...text.format import format_count
 from ..calls import Call, HttpCall
@@ -248,6 +248,7 @@ def _build_page(
         "prefix": PREFIX,
         "stage": stage,
         "found": outcome,
+        "says": VERBS[form.verb].summary,
         "refused": refused,
         "once": secrets.token_urlsafe(12),
         "most": SHOWN_MAX,
