@@ -77,6 +77,8 @@ ALL = ["done-1", "done-2", "card-1", "card-2", "letter", "undone", "asleep"]
         ({"since": timedelta(hours=1), "older_than": 60}, ALL[:-1]),
         ({"since": datetime(2000, 1, 1, tzinfo=UTC)}, ALL),
         ({"since": datetime(2999, 1, 1, tzinfo=UTC)}, []),
+        ({"older_than": datetime(2000, 1, 1, tzinfo=UTC)}, []),
+        ({"older_than": datetime(2999, 1, 1, tzinfo=UTC)}, ALL),
         ({"paused": True}, []),
         ({"snoozed": True}, []),
         ({"snoozed": False}, ALL),
@@ -114,6 +116,7 @@ async def test_a_filter_names_what_is_snoozed_until_the_snooze_ends(world: World
         ({"older_than": "long"}, "older_than"),
         ({"since": -1}, "since"),
         ({"since": "2h"}, "since"),
+        ({"older_than": datetime(2026, 1, 1)}, "give it a time zone"),
         ({"since": datetime(2026, 1, 1)}, "give it a time zone"),  # that is what is refused
     ],
     ids=str,

@@ -21,7 +21,7 @@ from .replies import Replies
 from .session import Session
 from .submission import SubmitOptions, accept, build_submission
 from .task import Task
-from .tasks import Tasks, TaskSelector
+from .tasks import Tasks, TaskSelector, check_when
 
 if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from pathlib import Path
@@ -233,7 +233,7 @@ class Client:
         workflow: str | None = None,
         agent: str | None = None,
         step: str | None = None,
-        older_than: Duration | None = None,
+        older_than: Duration | datetime | None = None,
         since: Duration | datetime | None = None,
         code: str | None = None,
         text: str | None = None,
@@ -250,7 +250,7 @@ class Client:
             state: ``pending``, ``processing``, ``processed``, ``held``, ``compensating``, ``compensated``.
             workflow: by name; ``step:NAME`` for tasks of one step.
             agent, step: with a step of that Agent, or name, that is not completed.
-            older_than: submitted at least so long ago.
+            older_than: submitted at least so long ago, or at or before a datetime that has a time zone.
             since: submitted at most so long ago, or at or after a datetime that has a time zone.
             code, text: of its failure: the code exactly, a part of the reason.
             paused: whether an operator keeps it from continuing.
@@ -266,8 +266,8 @@ class Client:
             workflow=workflow,
             agent=agent,
             step=step,
-            older_than=None if older_than is None else check_seconds(older_than, "older_than"),
-            since=since if since is None or isinstance(since, datetime) else check_seconds(since, "since"),
+            older_than=check_when(older_than, "older_than"),
+            since=check_when(since, "since"),
             code=code,
             text=text,
             paused=paused,

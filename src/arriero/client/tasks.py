@@ -35,7 +35,10 @@ NEWEST_MAX = 10_000
 class TaskSelector(TaskCriteria, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The tasks that a caller selects; what is left out: any. Durations are in seconds, instants have a time zone."""
 
-    older_than: Annotated[float | None, msgspec.Meta(description="Only tasks submitted at least this long ago.")] = None
+    older_than: Annotated[
+        float | datetime | None,
+        msgspec.Meta(description="Only tasks submitted at least this long ago, or before this instant."),
+    ] = None
     since: Annotated[
         float | datetime | None,
         msgspec.Meta(description="Only tasks submitted at most this long ago, or since this instant."),
@@ -62,24 +65,33 @@ class TaskSelector(TaskCriteria, frozen=True, kw_only=True, forbid_unknown_field
             read_version_change(self.code_version, f"{prefix}code_version")
         if self.state is not None and self.state not in tuple(TaskState):
             raise InvalidInput(f"{prefix}state {self.state!r} is not known; states are {', '.join(TaskState)}")
-        if self.older_than is not None:
-            check_seconds(self.older_than, f"{prefix}older_than")
-        if self.since is not None and not isinstance(self.since, datetime):
-            check_seconds(self.since, f"{prefix}since")
-        elif self.since is not None and self.since.tzinfo is None:
-            raise InvalidInput(f"{prefix}since is {self.since.isoformat()}; give it a time zone, like tzinfo=UTC")
+        for name, when in (("older_than", self.older_than), ("since", self.since)):
+            if isinstance(when, datetime):
+                if when.tzinfo is None:
+                    raise InvalidInput(f"{prefix}{name} is {when.isoformat()}; give it a time zone, like tzinfo=UTC")
+            elif when is not None:
+                check_seconds(when, f"{prefix}{name}")
         return self
 
     def build_filter(self, now: Instant) -> TaskFilter:
         """Build the filter for a store, by its clock. Raises InvalidInput, as ``check``."""
         self.check()
         shared = {name: getattr(self, name) for name in TaskCriteria.__struct_fields__}
-        before = None if self.older_than is None else later(now, -self.older_than)
         snoozed_at = None if self.snoozed is None else now
-        since = self.since
-        if since is not None:
-            since = as_instant(since) if isinstance(since, datetime) else later(now, -since)
+        before, since = _find_instant(self.older_than, now), _find_instant(self.since, now)
         return TaskFilter(**shared, submitted_before=before, submitted_since=since, snoozed_at=snoozed_at)
+
+
+def check_when(when: Duration | datetime | None, name: str) -> float | datetime | None:
+    """Check a duration, or leave an instant as it is. ``name``: of it, in errors. Raises InvalidInput."""
+    return when if when is None or isinstance(when, datetime) else check_seconds(when, name)
+
+
+def _find_instant(when: float | datetime | None, now: Instant) -> Instant | None:
+    """Find the instant of a duration ago, or of a datetime."""
+    if when is None:
+        return None
+    return as_instant(when) if isinstance(when, datetime) else later(now, -when)
 
 
 class Tasks:

@@ -23,12 +23,19 @@ COMMON = (
     "workflow",
     "tags",
     "since",
+    "older_than",
     "code",
     "text",
 )  # fields that the form of a list shows; the others on demand
 FIELDS = {field.name: field for field in msgspec.structs.fields(TaskSelector)}
-PLACEHOLDERS = {"tags": "NAME=VALUE", "since": "2h, or 2026-11-20 14:15", "older_than": "15m, 2h or 3d"}
-LABELS = {"tags": "Tag", "since": "Submitted since", "code": "Failure code", "text": "Failure text"}
+PLACEHOLDERS = {"tags": "NAME=VALUE", "since": "2h, or 2026-11-20 14:15", "older_than": "15m, or 2026-11-20 14:15"}
+LABELS = {
+    "tags": "Tag",
+    "since": "Submitted since",
+    "older_than": "Submitted before",
+    "code": "Failure code",
+    "text": "Failure text",
+}
 
 
 class FilterField(NamedTuple):
