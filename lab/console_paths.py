@@ -34,6 +34,7 @@ WITHOUT_DATA = (
     "/live",
     "/live/tasks/{task_id}",
     "/tasks/{task_id}/payloads/{ordinal}/{name}",  # a file
+    "/open",  # it leads to a task
     "/inbox/{number}",  # which differs from shop to shop; the page asks what the inbox asks, of one question
 )
 

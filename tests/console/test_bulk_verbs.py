@@ -240,3 +240,30 @@ async def test_only_who_may_operate_gets_the_form_or_acts(world: ShopWorld, brow
     )  # the key is of another caller
     assert answer.status_code == 403
     assert await list_acts(world, "held-0") == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"plan": "many"}, "the plan of the form cannot be read; look at the tasks again"),
+        ({"plan": "3.AAAA"}, "the cursor or plan is not one of this list"),
+        ({"plan": "", "cursor": "AAAA"}, "the plan of the form cannot be read"),
+        ({"filter": "", "plan": "3.AAAA"}, "tag of all tasks there are: filter them first"),
+    ],
+)
+async def test_a_form_that_was_changed_on_its_way_does_nothing(
+    world: ShopWorld, browser: Browser, changed: dict[str, str], says: str
+) -> None:
+    await browser.follow("tag")
+    await press(browser, field_put="seen=yes", field_reason=WHY, preview="true")
+    await press(browser, **changed)
+    assert browser.answer.status_code == 422
+    assert says in browser.page.text
+    assert await list_acts(world, "held-0") == []
+
+
+async def test_a_verb_for_all_is_not_carried_out_without_a_preview(world: ShopWorld, browser: Browser) -> None:
+    await browser.follow("compensate")
+    await press(browser, field_reason=WHY)
+    assert "look at the tasks before you act on all of them: press Preview" in browser.page.text
+    assert await list_acts(world, "held-0") == []

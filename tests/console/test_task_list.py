@@ -181,6 +181,23 @@ async def test_names_are_shown_as_text_whatever_they_hold(world: ShopWorld, brow
     assert set(HOSTILE) < set(list_ids(browser))
 
 
+async def test_a_task_is_opened_by_its_id_whatever_stands_in_it(world: ShopWorld, browser: Browser) -> None:
+    for one in ("sleeping", *HOSTILE):
+        if one != "sleeping":
+            await submit(world, one)
+        await browser.open("/tasks")
+        sent = await world.http.get("/open", params={"id": f" {one} "})
+        assert sent.status_code == 303
+        page = await browser.open(sent.headers["location"])
+        assert browser.answer.status_code == 200
+        assert one.replace("\u202e", "") in page.text.replace("\\u202e", "")
+    page = await browser.open("/open?id=nothing")
+    assert browser.answer.status_code == 404
+    assert "nothing" in page.text
+    await browser.open("/open")
+    assert str(browser.answer.url) == "http://localhost/tasks"
+
+
 async def test_an_empty_store_says_how_the_first_task_comes() -> None:
     async with open_shop() as world:
         browser = Browser(world.http)

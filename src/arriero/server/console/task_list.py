@@ -1,13 +1,16 @@
 """Lists of tasks: the filter stands in the address, so it can be kept and sent to others."""
 
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Query
+from starlette.responses import RedirectResponse, Response
 
 from ...errors import InvalidInput
 from ...model import TaskState, Verb
 from ...model.verb_rules import VERB_RULES, VERBS
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, Order
-from ..parameters import LIMIT, Cursor, Limit
+from ..parameters import LIMIT, Cursor, Limit, write_id
 from ..problems import Problem
 from ..routes.tasks import TaskPageAnswer
 from ..scopes import Needs, Scope
@@ -15,6 +18,7 @@ from .asking import ask, may_ask
 from .page import Page, page
 from .task_filters import COMMON, Filter, TypedFilter
 
+ID_LENGTH_MAX = 1_000  # of what is typed; the page of a task says what is wrong with a longer id
 # Lists that operators ask for most, with their filters.
 QUICK: tuple[tuple[str, dict[str, Any]], ...] = (
     ("all", {}),
@@ -60,6 +64,12 @@ async def show_tasks(
         "several_apps": len({task.app for task in listed.tasks}) > 1,
     }
     return Page("tasks.html", "Tasks", context, status=422 if refused else 200)
+
+
+@page("/open", Needs(Scope.READ), "Leads to the task of an id.")
+async def open_task(call: Call, id: Annotated[str, Query(max_length=ID_LENGTH_MAX)] = "") -> Response:
+    """A form of a browser cannot write an id into a path."""
+    return RedirectResponse(f"{call.root}/tasks/{write_id(id.strip())}" if id.strip() else f"{call.root}/tasks", 303)
 
 
 def list_bulk_verbs(call: HttpCall, typed: TypedFilter) -> tuple[str, ...]:

@@ -81,7 +81,7 @@
   /* A filter in which somebody types, and what was unfolded, stay as they are while the page is brought up to date. */
   if (window.Idiomorph) {
     const callbacks = Idiomorph.defaults.callbacks;
-    callbacks.beforeNodeMorphed = (before) => !(before instanceof Element && before.matches("form.filter"));
+    callbacks.beforeNodeMorphed = (before) => !(before instanceof Element && before.matches("form.filter, form.jump"));
     callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.tagName === "DETAILS");
   }
 
