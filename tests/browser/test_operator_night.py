@@ -113,7 +113,9 @@ async def mend_the_stuck_order(ana: Operator) -> None:
 async def undo_the_group(ana: Operator) -> None:
     """One verb for all orders whose card has expired."""
     await ana.go_to("Failures")
-    await ana.hand.press(ana.page.locator("section:has-text('card_expired')").get_by_role("link", name="compensate all").first)
+    await ana.hand.press(
+        ana.page.locator("section:has-text('card_expired')").get_by_role("link", name="compensate all").first
+    )
     await ana.page.wait_for_load_state("load")
     await ana.give_reason("the customers were asked to order again")
     await ana.send("Preview")

@@ -7,11 +7,12 @@ comes to fit the filter meanwhile is left alone, and the same form again does no
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 from urllib.parse import parse_qs, urlencode
 
 import msgspec
 from fastapi import Path, Query
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from ...client.tasks import TaskSelector
@@ -43,7 +44,7 @@ VerbName = Annotated[str, Path(description="The verb.", max_length=40)]
 Back = Annotated[str, Query(max_length=REFERENCE_LENGTH_MAX)]
 
 
-class BulkForm(NamedTuple):
+class BulkForm(msgspec.Struct, frozen=True):
     """The content of the form of a verb on many tasks.
 
     Args:
@@ -80,7 +81,7 @@ class BulkForm(NamedTuple):
         return ", ".join(state for of, state in VERB_RULES if of is self.verb)
 
 
-class BulkOutcome(NamedTuple):
+class BulkOutcome(msgspec.Struct, frozen=True):
     """The outcome of a verb on the tasks that were looked at, or the one that it would have.
 
     Args:
@@ -112,7 +113,8 @@ class BulkOutcome(NamedTuple):
         """Add the answer for one part of the tasks."""
         changes = {} if isinstance(answer.changes, msgspec.UnsetType) else answer.changes
         counting = () if isinstance(answer.would_count, msgspec.UnsetType) else answer.would_count
-        return self._replace(
+        return replace(
+            self,
             done=(*self.done, *answer.done),
             refused=(*self.refused, *((one.id, one.reason) for one in answer.refused)),
             left_out=dict(Counter(self.left_out) + Counter(answer.left_out)),
@@ -164,7 +166,7 @@ async def act_on_many(call: Call, verb: VerbName) -> Page | Response:
         check_back(one.get("back", ""), call.root),
     )
     if "edit" in one:
-        return _build_page(form._replace(plans=()), "form")
+        return _build_page(replace(form, plans=()), "form")
     if "preview" in one:
         return await _run(call, form, sent, is_preview=True)
     return await get_sent_forms(call).run_once(call, one.get("once", ""), lambda: _run(call, form, sent))
@@ -186,8 +188,8 @@ async def _run(
         problem = error if isinstance(error, Problem) else build_problem(error, call.session)
         assert problem is not None  # bugs were raised
         refused = f"{problem.detail}."
-        return _build_page(form._replace(plans=()), "form", refused=refused, status=problem.kind.status)
-    left = form._replace(plans=outcome.plans, cursor=outcome.cursor, done=form.done + len(outcome.done))
+        return _build_page(replace(form, plans=()), "form", refused=refused, status=problem.kind.status)
+    left = replace(form, plans=outcome.plans, cursor=outcome.cursor, done=form.done + len(outcome.done))
     return await render(call, _build_page(left, "outcome", outcome=outcome))
 
 
@@ -208,9 +210,9 @@ async def _preview(call: HttpCall, form: BulkForm, which: TaskSelector, members:
         answer: BulkAnswer = await ask_with_body(call, form.act, asked)
         outcome, cursor, parts = outcome.add(answer), answer.next or "", parts + 1
         if answer.plan is not None:
-            outcome = outcome._replace(plans=(*outcome.plans, f"{len(answer.done)}.{answer.plan}"))
+            outcome = replace(outcome, plans=(*outcome.plans, f"{len(answer.done)}.{answer.plan}"))
         if not cursor or parts >= TASKS_MAX // LIMIT_MAX or monotonic() >= until:
-            return outcome._replace(cursor=cursor)
+            return replace(outcome, cursor=cursor)
 
 
 async def _carry_out(call: HttpCall, form: BulkForm, which: TaskSelector, members: Mapping[str, Any]) -> BulkOutcome:
@@ -225,7 +227,7 @@ async def _carry_out(call: HttpCall, form: BulkForm, which: TaskSelector, member
             plans.pop(0)
             if monotonic() >= until:
                 break
-        return outcome._replace(plans=tuple(plans), cursor=cursor)
+        return replace(outcome, plans=tuple(plans), cursor=cursor)
     if not cursor:
         raise InvalidInput("look at the tasks before you act on all of them: press Preview")
     for _ in range(TASKS_MAX // LIMIT_MAX):
@@ -234,14 +236,14 @@ async def _carry_out(call: HttpCall, form: BulkForm, which: TaskSelector, member
         outcome, cursor = outcome.add(answer), answer.next or ""
         if not cursor or monotonic() >= until:
             break
-    return outcome._replace(cursor=cursor)
+    return replace(outcome, cursor=cursor)
 
 
 def _build_page(
     form: BulkForm, stage: str, *, outcome: BulkOutcome | None = None, refused: str = "", status: int = 200
 ) -> Page:
     """Build the page of a stage: ``form``, ``preview``, or ``outcome``."""
-    shown = form if outcome is None else form._replace(plans=outcome.plans, cursor=outcome.cursor)
+    shown = form if outcome is None else replace(form, plans=outcome.plans, cursor=outcome.cursor)
     context = {
         "form": shown,
         "fields": list_fields(form.act.operation.body, form.values),

@@ -41,7 +41,7 @@ def page(
             end = await call.client.session.store.find_history_end() if is_live else 0
             found = await function(call, *args, **kwargs)
             if is_live and isinstance(found, Page):
-                found = found._replace(live=f"/live?seen={end}")
+                found = Page(found.template, found.title, found.context, f"/live?seen={end}", found.status)
             return found if isinstance(found, Response) else await render(call, found)
 
         form = {"body": bytes, "body_media": FORM} if method == "POST" else {}
