@@ -223,13 +223,18 @@ def _count_members(rows: StoreRows, convoys: Sequence[ConvoyRow]) -> list[Convoy
     return [ConvoyLoaded(convoy, tail[convoy.convoy_no], *count[convoy.convoy_no]) for convoy in convoys]
 
 
+# By the state that is asked for: those that are blocked are few, and idle ones may be most of the table.
+LISTS_OF_CONVOYS = {None: "select_convoys_busy", "open": "select_convoys_busy", "idle": "select_convoys_idle"}
+
+
 def list_convoys(rows: StoreRows, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:
     """Convoys in the order of their numbers, after a convoy_no, without members.
 
     Args:
         shown: ``idle``, ``open``, ``stopped``, ``gap`` or ``parked``; None: all but those that are idle.
     """
-    found = rows.ask("select_convoys", {"after": after, "shown": shown, "limit": limit}).fetchall()
+    name = LISTS_OF_CONVOYS.get(shown, "select_convoys_still")
+    found = rows.ask(name, {"after": after, "shown": shown, "limit": limit}).fetchall()
     return _count_members(rows, rows.read_shared(ConvoyRow, found))
 
 

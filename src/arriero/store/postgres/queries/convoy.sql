@@ -2,14 +2,32 @@
 SELECT {c.convoy} FROM {schema}.convoy AS c JOIN {schema}.convoy_tail AS tail ON tail.convoy_no = c.convoy_no
  WHERE tail.key = %(key)s AND tail.placed > 0
 
--- select_convoys: convoys after a number, in the order of their numbers.
--- Params: after, shown (a state as people see it; null: all that are not idle), limit.
-SELECT {convoy} FROM {schema}.convoy
- WHERE convoy_no > %(after)s
-   AND convoy_no IN (SELECT convoy_no FROM {schema}.convoy_tail WHERE placed > 0)
-   AND CASE WHEN %(shown)s::text IS NULL THEN state <> 'idle' OR parked_at IS NOT NULL
-            WHEN %(shown)s = 'parked' THEN parked_at IS NOT NULL
-            ELSE state = %(shown)s AND parked_at IS NULL END
+-- select_convoys_still: convoys after a number that are stopped, at a gap or parked, in the order of their numbers.
+-- Params: after, shown (one of these states), limit.
+SELECT {convoy}
+  FROM {schema}.convoy AS convoy
+ WHERE convoy_no > %(after)s AND (state IN ('stopped', 'gap') OR parked_at IS NOT NULL)
+   AND CASE WHEN %(shown)s = 'parked' THEN parked_at IS NOT NULL ELSE state = %(shown)s AND parked_at IS NULL END
+   AND EXISTS (SELECT 1 FROM {schema}.convoy_tail AS tail WHERE tail.convoy_no = convoy.convoy_no AND tail.placed > 0)
+ ORDER BY convoy_no
+ LIMIT %(limit)s
+
+-- select_convoys_busy: convoys after a number that are not idle, in the order of their numbers.
+-- Params: after, shown (open; null: any that is not idle), limit.
+SELECT {convoy}
+  FROM {schema}.convoy AS convoy
+ WHERE convoy_no > %(after)s AND (state <> 'idle' OR parked_at IS NOT NULL)
+   AND (%(shown)s::text IS NULL OR state = %(shown)s AND parked_at IS NULL)
+   AND EXISTS (SELECT 1 FROM {schema}.convoy_tail AS tail WHERE tail.convoy_no = convoy.convoy_no AND tail.placed > 0)
+ ORDER BY convoy_no
+ LIMIT %(limit)s
+
+-- select_convoys_idle: idle convoys after a number, in the order of their numbers.
+-- Params: after, limit.
+SELECT {convoy}
+  FROM {schema}.convoy AS convoy
+ WHERE convoy_no > %(after)s AND state = 'idle' AND parked_at IS NULL
+   AND EXISTS (SELECT 1 FROM {schema}.convoy_tail AS tail WHERE tail.convoy_no = convoy.convoy_no AND tail.placed > 0)
  ORDER BY convoy_no
  LIMIT %(limit)s
 

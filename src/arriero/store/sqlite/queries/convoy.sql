@@ -8,15 +8,32 @@ SELECT {convoy}
   FROM arriero_convoy
  WHERE convoy_no = (SELECT convoy_no FROM arriero_convoy_tail WHERE key = :key AND placed > 0)
 
--- select_convoys: convoys after a number, in the order of their numbers.
--- Params: after, shown (a state as people see it; null: all that are not idle), limit.
+-- select_convoys_still: convoys after a number that are stopped, at a gap or parked, in the order of their numbers.
+-- Params: after, shown (one of these states), limit.
 SELECT {convoy}
-  FROM arriero_convoy
- WHERE convoy_no > :after
-   AND convoy_no IN (SELECT convoy_no FROM arriero_convoy_tail WHERE placed > 0)
-   AND CASE WHEN :shown IS NULL THEN state <> 'idle' OR parked_at IS NOT NULL
-            WHEN :shown = 'parked' THEN parked_at IS NOT NULL
-            ELSE state = :shown AND parked_at IS NULL END
+  FROM arriero_convoy AS convoy
+ WHERE convoy_no > :after AND (state IN ('stopped', 'gap') OR parked_at IS NOT NULL)
+   AND CASE WHEN :shown = 'parked' THEN parked_at IS NOT NULL ELSE state = :shown AND parked_at IS NULL END
+   AND EXISTS (SELECT 1 FROM arriero_convoy_tail AS tail WHERE tail.convoy_no = convoy.convoy_no AND tail.placed > 0)
+ ORDER BY convoy_no
+ LIMIT :limit
+
+-- select_convoys_busy: convoys after a number that are not idle, in the order of their numbers.
+-- Params: after, shown (open; null: any that is not idle), limit.
+SELECT {convoy}
+  FROM arriero_convoy AS convoy
+ WHERE convoy_no > :after AND (state <> 'idle' OR parked_at IS NOT NULL)
+   AND (:shown IS NULL OR state = :shown AND parked_at IS NULL)
+   AND EXISTS (SELECT 1 FROM arriero_convoy_tail AS tail WHERE tail.convoy_no = convoy.convoy_no AND tail.placed > 0)
+ ORDER BY convoy_no
+ LIMIT :limit
+
+-- select_convoys_idle: idle convoys after a number, in the order of their numbers.
+-- Params: after, limit.
+SELECT {convoy}
+  FROM arriero_convoy AS convoy
+ WHERE convoy_no > :after AND state = 'idle' AND parked_at IS NULL
+   AND EXISTS (SELECT 1 FROM arriero_convoy_tail AS tail WHERE tail.convoy_no = convoy.convoy_no AND tail.placed > 0)
  ORDER BY convoy_no
  LIMIT :limit
 
