@@ -74,6 +74,18 @@ class Act(NamedTuple):
         return list_fields(self.operation.body)
 
     @property
+    def verb(self) -> str:
+        """Its word for a button: what stands after the colon of its path, or begins the name of its function."""
+        _, colon, word = self.operation.path.rpartition(":")
+        word = word if colon else self.operation.function.__name__.partition("_")[0]
+        return word.replace("-", " ").capitalize()
+
+    @property
+    def meaning(self) -> str:
+        """What it does, in a sentence."""
+        return self.operation.summary.removesuffix(": one task.").rstrip(".") + "."
+
+    @property
     def has_preview(self) -> bool:
         """Returns True if the operation can say what it would do."""
         return "dry_run" in self.operation.body.__struct_fields__
@@ -211,7 +223,7 @@ async def build_form_page(
         "preview": preview,
         "warning": WARNINGS.get(act.operation.function.__name__, ""),
     }
-    return Page("act.html", act.operation.summary.rstrip("."), context, status=status)
+    return Page("act.html", f"{act.verb} {act.subject}".rstrip(), context, status=status)
 
 
 async def _read_version(call: HttpCall, act: Act) -> str:
@@ -314,8 +326,7 @@ def describe_outcome(act: Act, answer: Any) -> tuple[str, ...]:
     """Describe in sentences what an act has done, or would do."""
     runs: Sequence[AskedRun] = getattr(answer, "runs", ())
     done = getattr(answer, "outcome", "would_be_done" if any(one.outcome == "planned" for one in runs) else "done")
-    verb = act.operation.summary.partition(":")[0].rstrip(".")
-    first = f"{'Would be done' if done == 'would_be_done' else 'Done'}: {verb}{act.subject and f', {act.subject}'}."
+    first = f"{'Would be done' if done == 'would_be_done' else 'Done'}: {f'{act.verb} {act.subject}'.rstrip()}."
     task = getattr(answer, "task", None)
     changes = getattr(answer, "changes", None)
     lines = [first]
