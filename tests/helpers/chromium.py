@@ -1,30 +1,21 @@
 """The system's Chromium, driven by Playwright: tabs that fail the test for an error of a script or what axe finds."""
 
-import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page
 
-# As root in a machine without a network: Chromium would look for its maker's hosts at each start.
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
+from lab.chromium import find_program, launch
+
 SECONDS_MAX = 20  # that a page may take on a busy machine; a wait, not a measure
 
 
 def find_chromium() -> str:
     """The path of the program. Skips the test where there is none."""
-    found = os.environ.get("ARRIERO_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    found = find_program()
     if found is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     return found
@@ -33,13 +24,8 @@ def find_chromium() -> str:
 @asynccontextmanager
 async def open_chromium() -> AsyncIterator[Browser]:
     """Chromium for one block."""
-    path = find_chromium()
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=list(FLAGS))
-        try:
-            yield browser
-        finally:
-            await browser.close()
+    async with launch(find_chromium()) as browser:
+        yield browser
 
 
 class Tab:
