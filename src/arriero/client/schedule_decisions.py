@@ -11,6 +11,7 @@ from ..model import HistoryRow
 from ..model.instants import as_datetime
 from ..store.state_store import StateStore
 
+OF_SCHEDULE = b'"type":"schedule.'
 CHUNK = 500  # commits that are read at a time
 SCANNED_MAX = 2_000  # commits of the store's history, among which the decisions are looked for
 
@@ -38,7 +39,8 @@ async def load_decisions(
     for _ in range(SCANNED_MAX // CHUNK):
         rows = await store.load_store_stream_back(before, limit=CHUNK)
         for row in rows:
-            found += _list_decisions(row, name, apps)
+            if OF_SCHEDULE in bytes(row.events):  # most commits are of something else
+                found += _list_decisions(row, name, apps)
             before = row.link
         if len(rows) < CHUNK or len(found) >= limit:
             break

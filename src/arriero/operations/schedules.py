@@ -11,7 +11,7 @@ from ..client.schedules import AskedRun, Schedules, ScheduleView, build_schedule
 from ..client.session import Session
 from ..client.task_shapes import Payloads
 from ..errors import UnknownName, VerbRefused
-from ..model.schedules import join_overlaps
+from ..model.schedules import ScheduleRow, join_overlaps
 from ..model.tags import TAGS_SCHEMA
 from ..model.tokens import Scope
 from .declaration import Act, Done, OperationDeclaration, ReasonRequest, Subject, say, say_app_name
@@ -100,12 +100,17 @@ async def list_schedules(session: Session, which: ScheduleFilter) -> ScheduleLis
     return ScheduleListAnswer(tuple(map(build_schedule_view, rows)), "included")
 
 
-async def load_schedules_of_name(session: Session, name: str, app: str | None) -> list[ScheduleView]:
-    """Load the schedule of each App that has one of the name. Raises UnknownName, StoreError."""
+async def load_rows_of_name(session: Session, name: str, app: str | None) -> list[ScheduleRow]:
+    """Load the schedule of each App that has one of the name, as it stands in the store. Raises UnknownName, StoreError."""
     rows = [row for row in await session.store.list_schedules(app) if row.name == name]
     if not rows:
         choose_app_of_schedule(rows, name, app)
-    return list(map(build_schedule_view, rows))
+    return rows
+
+
+async def load_schedules_of_name(session: Session, name: str, app: str | None) -> list[ScheduleView]:
+    """Load the schedule of each App that has one of the name. Raises UnknownName, StoreError."""
+    return list(map(build_schedule_view, await load_rows_of_name(session, name, app)))
 
 
 LIST = OperationDeclaration(

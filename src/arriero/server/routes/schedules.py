@@ -53,8 +53,8 @@ async def list_schedule_decisions(
     app: OfApp = None,
     limit: Limit = LIMIT,
 ) -> ScheduleDecisionsAnswer:
-    views = await operations.load_schedules_of_name(call.session, name, app)
-    apps = frozenset(view.app for view in views)
+    rows = await operations.load_rows_of_name(call.session, name, app)
+    apps = frozenset(row.app for row in rows)
     return ScheduleDecisionsAnswer(await load_decisions(call.session.store, name, apps, limit=limit))
 
 
