@@ -82,7 +82,7 @@ class Act(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """What it does, in a sentence."""
+        """A sentence that says what it does."""
         return self.operation.summary.removesuffix(": one task.").rstrip(".") + "."
 
     @property
