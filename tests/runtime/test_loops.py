@@ -484,6 +484,10 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("server.calls", "ShutdownSignal.run_until_begun"): "one request, awaited at once",
     ("server.authentication", "TokenLookups.find"): "the queries of those who wait; their failures are handled",
     (
+        "server.console.live",
+        "StoreWatch.wait",
+    ): "looks at the store while pages are open; its failure ends their streams",
+    (
         "leases.nats_stream",
         "NatsStream.close",
     ): "closes a connection; every later close waits for it, and it ends after 2 s",
