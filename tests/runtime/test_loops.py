@@ -487,6 +487,7 @@ STARTS: dict[tuple[str, str], Loop | str] = {
         "server.console.live",
         "StoreWatch.wait",
     ): "looks at the store while pages are open; its failure ends their streams",
+    ("client.timeline", "TimelineFollower._wait"): "one wait for a change, awaited by the one who follows",
     (
         "leases.nats_stream",
         "NatsStream.close",
