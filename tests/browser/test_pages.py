@@ -9,28 +9,6 @@ from playwright.async_api import Browser
 from lab.console_paths import list_console_paths
 from lab.console_shop import ServedShop, serving_shop
 
-PATHS = (
-    "/",
-    "/tasks",
-    "/tasks?state=held",
-    "/tasks/order-4711",
-    "/tasks/refund-31",
-    "/convoys",
-    "/convoys/customer-7",
-    "/agents",
-    "/agents/courier",
-    "/schedules",
-    "/schedules/nightly-books",
-    "/leases",
-    "/workflows",
-    "/workflows/fulfil",
-    "/versions",
-    "/processes",
-    "/tokens",
-    "/act/create_token",
-    "/act/resubmit_task/order-4711?back=/tasks",
-    "/nothing",
-)
 WIDTHS = (360, 1280, 2560)
 
 
