@@ -9,6 +9,8 @@ SUBJECTS = {
     "/tasks/{task_id}/steps": "/tasks/order-4711/steps",
     "/tasks/{task_id}/steps/{ordinal}": "/tasks/order-4711/steps/1",
     "/tasks/{task_id}/children": "/tasks/order-4711/children",
+    "/tasks/{task_id}/edit": "/tasks/order-4711/edit",
+    "/tasks/{task_id}/signals": "/tasks/order-4711/signals",
     "/tasks/{task_id}/history": "/tasks/order-4711/history",
     "/convoys/{key}": "/convoys/customer-7",
     "/agents/{agent}": "/agents/courier",
@@ -35,6 +37,8 @@ WITHOUT_DATA = (
     "/live/tasks/{task_id}",
     "/tasks/{task_id}/payloads/{ordinal}/{name}",  # a file
     "/open",  # it leads to a task
+    "/tasks/{task_id}/answer",  # its query names a step
+    "/tasks/{task_id}/signals/{name}",  # no task of the shop waits for one
     "/inbox/{number}",  # which differs from shop to shop; the page asks what the inbox asks, of one question
 )
 

@@ -319,9 +319,10 @@ class Vault:
         ]  # fmt: skip
         found[7] = found[7]._replace(path=f"{found[7].path}?bad=set_aside")
         for what in ("sold", "refused", "held", "behind", "by-hand", "edited", "retried", "called", "sleeping"):
-            for page in ("", "/history?limit=200", "/children?limit=200", "/explain", "/result"):
+            for page in ("", "/history?limit=200", "/children?limit=200", "/explain", "/result", "/inputs?of=signals"):
                 path = f"/v1/tasks/{{task_id}}{page.partition('?')[0]}"
                 found.append(Ask(f"GET {path}", f"/v1/tasks/{self.id(what)}{page}"))
+        found.append(Ask("GET /v1/tasks/{task_id}/inputs", f"/v1/tasks/{self.id('held')}/inputs"))
         for ended in ("sold", "held"):  # a stream ends with its task
             found.append(Ask("GET /v1/tasks/{task_id}/changes", f"/v1/tasks/{self.id(ended)}/changes"))
         say = f"/v1/tasks/{self.id('listening')}/signals"

@@ -279,7 +279,7 @@ async def test_a_task_that_waits_behind_one_of_another_app_does_not_name_it(tmp_
         await travel.end("first")
         await shop.submit("second", "wait_long", convoy="common")
         async with asking(shop, Reach(apps=("shop",))) as http:
-            for page in ("", "/history", "/children", "/explain", "/result"):
+            for page in ("", "/history", "/children", "/explain", "/result", "/inputs?of=signals"):
                 answer = await http.get(f"/v1/tasks/shop-second{page}")
                 assert answer.is_success
                 assert "travel" not in answer.text, answer.text

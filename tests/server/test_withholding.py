@@ -18,6 +18,7 @@ from arriero import Leadership
 from arriero.client.convoy import ConvoyView
 from arriero.client.questions import OpenQuestion
 from arriero.client.remote_agents import RemoteRequest
+from arriero.client.task_inputs import TaskInput
 from arriero.client.task_shapes import TaskAnswer
 from arriero.client.tasks import TaskSelector
 from arriero.events.base import payload_hash
@@ -147,6 +148,7 @@ async def test_a_history_without_payloads_has_no_hash_by_which_a_payload_could_b
 # Members of a free type that hold neither a payload nor a reason.
 PLAIN = {
     (TaskAnswer, "policy"),
+    (TaskInput, "form"),  # the type of a value, as the code declares it
     (ConvoyView, "policy"),
     (ConvoyView, "own_policy"),
     (OpenQuestion, "form"),

@@ -89,6 +89,11 @@ class _Awaited(Generic[T]):
         """The name of the rows of its waits."""
         return name_wait(self.kind, self.name)
 
+    @property
+    def of(self) -> type[T]:
+        """The type of its value."""
+        return self._type.of
+
     def _encode(self, value: T) -> str:
         """The JSON text of a value to be sent. Raises: InvalidInput - it does not fit the type, or is too large."""
         return check_value(self._type.encode(value), self._what)

@@ -18,6 +18,7 @@ from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownVersion
 from ..client.schedules import ScheduleView, read_shown_declaration
 from ..client.session import Session
 from ..client.task_explanation import ExplanationAnswer, ShownPublished, ShownReason, ShownResult
+from ..client.task_inputs import TaskInput
 from ..client.task_shapes import EndAnswer, Payloads, ShownStep, StandingTask, TaskAnswer
 from ..core.deduplication import hide_task_of_sequence
 from ..core.ledger_batches import LedgerBatch, LedgerWritten
@@ -175,6 +176,7 @@ PAYLOADS: dict[type[msgspec.Struct], frozenset[str]] = {
     ExplanationAnswer: frozenset({"results", "output", "record", "published"}),
     ScheduleView: frozenset({"arguments"}),
     ConvoyView: frozenset({"value"}),
+    TaskInput: frozenset({"recorded"}),
 }
 REASONS: dict[type[msgspec.Struct], frozenset[str]] = {
     EndAnswer: frozenset({"reason"}),

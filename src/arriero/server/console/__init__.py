@@ -23,6 +23,7 @@ from . import (  # noqa: F401  # each adds its pages
     task_list,
     task_page,
     token_pages,
+    typed_acts,
 )
 from .frame import render_problem as render_problem
 from .page import console as console

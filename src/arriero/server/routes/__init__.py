@@ -17,6 +17,7 @@ from .replies import replies
 from .schedules import schedules
 from .submissions import submissions
 from .task_changes import stream_changes as stream_changes  # it adds its route to ``tasks``
+from .task_inputs import show_task_inputs as show_task_inputs  # it adds its route to ``tasks``
 from .task_signals import task_signals
 from .task_verbs import task_verbs
 from .tasks import tasks
