@@ -49,7 +49,7 @@ async def test_arguments_are_edited_in_a_form_of_their_types_and_the_step_is_don
     form = page.find_form("/tasks/held/edit")
     assert form.fields["typed/item"] == "lamp"
     page = await browser.send("/tasks/held/edit", **{"typed/item": "book", "reason": "the lamp is sold out"})
-    assert "Done: Continue after an error" in page.text
+    assert "Done: Resubmit held." in page.text
     edited = [event for event in await read_history(world, "held") if event["type"] == "operator.action"]
     assert [(one["by"], one["reason"]) for one in edited] == [("caller-admin", "the lamp is sold out")]
 
@@ -74,7 +74,7 @@ async def test_a_result_by_hand_is_typed_and_refused_where_it_does_not_fit(world
     page = await browser.follow("answer")
     assert "The result of audit" in page.text
     page = await browser.send("/tasks/held/answer", typed="the books are fine", reason="looked at by hand")
-    assert "Done: Give a step's result by hand" in page.text
+    assert "Done: Answer held." in page.text
     page = await browser.open("/tasks/held/answer?step=none")
     assert browser.answer.status_code == 422
     assert "no step" in page.text
