@@ -95,7 +95,7 @@ async def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(method:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/", "/v1/tasks/", "/v1/tasks/a/b", "/v2/tasks", "/docs", "/openapi.json"]
+    "path", ["/nothing", "/v1", "/v1/", "/v1/tasks/", "/v1/tasks/a/b", "/v2/tasks", "/docs", "/openapi.json"]
 )
 async def test_a_path_that_is_none_is_a_problem_document(path: str) -> None:
     async with open_shop() as world:
