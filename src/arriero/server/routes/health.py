@@ -23,7 +23,7 @@ from ...store import MEMORY
 from ...text.escaping import mask_url
 from ..calls import Call, HttpCall
 from ..openapi import build_openapi
-from ..problems import Problem
+from ..problems import SERVERS_STORE, Problem
 from ..routing import RouteGroup
 from ..scopes import ANY_TOKEN, Needs, Scope, may_list_tokens
 
@@ -85,7 +85,8 @@ async def _diagnose_machine(session: Session) -> list[Finding]:
     summary="How the store stands: tasks that are not done, calls of the last hour, Agents, processes, and what needs an operator.",
 )
 async def show_overview(call: Call) -> Overview:
-    return await load_overview(call.session.store)
+    # Where the store is concerns those who look after it, whom the doctor answers.
+    return msgspec.structs.replace(await load_overview(call.session.store), store=SERVERS_STORE)
 
 
 document = RouteGroup("document")
