@@ -359,7 +359,7 @@ def _build_step(step: StepRow, loaded: Loaded, context: TaskContext, *, has_poli
     return build_output(
         ShownStep,
         step,
-        undoes=next((other.ordinal for other in loaded.steps if other.step_no == step.undoes), None),
+        undoes=_find_undone(loaded, step),
         policy=_build_policy(step) if has_policy and step.kind is not StepKind.TIMER and not step.is_of_child else None,
         failure=None if step.failure is None else read_step_failure(step.failure),
         past=step.ordinal <= loaded.task.past_count,
@@ -371,6 +371,13 @@ def _build_step(step: StepRow, loaded: Loaded, context: TaskContext, *, has_poli
         **context.show_published(step.ordinal),
         **({} if context.family is None else context.family.show_child(loaded, step)),
     )
+
+
+def _find_undone(loaded: Loaded, step: StepRow) -> int | None:
+    """Find the ordinal of the step that a compensation undoes. A forward step undoes none, and there may be thousands of them."""
+    if step.undoes is None:
+        return None
+    return next((other.ordinal for other in loaded.steps if other.step_no == step.undoes), None)
 
 
 def _build_policy(step: StepRow) -> ShownPolicy:
