@@ -58,7 +58,7 @@ async def main(folder: Path, orders: int) -> int:
     """Take all pictures. Returns: the exit code."""
     program = find_program()
     if program is None:
-        sys.stderr.write("Chromium is not installed: apt-get install chromium\n")
+        sys.stderr.write("Chromium is not installed; run: apt-get install chromium\n")
         return 2
     async with serving_shop(orders=orders) as shop, launch(program) as browser:
         await shop.app.task("order-2000").compensate(by="ana", reason="the customer has cancelled")

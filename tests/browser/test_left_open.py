@@ -7,7 +7,9 @@ import pytest
 from chromium import find_chromium, open_chromium, open_tab
 from playwright.async_api import Browser
 
+from arriero.model import TaskState
 from arriero.server.console import assets
+from arriero.store.contract import Purge
 from lab.console_shop import ServedShop, serving_shop
 
 STUCK = "/tasks/order-4711"
@@ -141,3 +143,40 @@ async def test_the_second_of_two_operators_learns_the_new_state_and_decides_agai
         await second.wait_for_text("The task has changed since this form was opened")
         assert await second.page.get_by_label("Reason").input_value() == "the customer has cancelled"
         assert await count_acts(shop, "order-4711") == 1
+
+
+async def test_a_page_of_a_task_that_was_purged_meanwhile_says_so_and_keeps_what_it_showed(
+    shop: ServedShop, chromium: Browser
+) -> None:
+    async with open_tab(chromium, shop.url) as tab:
+        await tab.sign_in(shop.token, "/tasks/order-1000")
+        await tab.page.wait_for_selector(".heading .state.good")
+        store = shop.app.session.store
+        ended = Purge(states=(TaskState.PROCESSED,), ended_before=store.now())
+        assert (await store.purge(ended, actor="a test", limit=100)).count
+        await tab.wait_for_text("What this page shows was purged")
+        assert await tab.page.locator(".heading .state.good").count() == 1
+        tab.errors.clear()  # htmx writes each refusal to the console
+        await tab.page.reload()
+        await tab.wait_for_text("No such task")
+
+
+async def test_the_form_that_answers_a_question_has_no_serious_fault(shop: ServedShop, chromium: Browser) -> None:
+    async with open_tab(chromium, shop.url, width=360) as tab:
+        await tab.sign_in(shop.token, "/inbox")
+        await tab.page.get_by_role("link", name="answer").first.click()
+        await tab.page.wait_for_selector("form.act")
+        assert await tab.find_faults() == []
+        assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_forms_that_are_made_from_types_have_no_serious_fault(
+    shop: ServedShop, chromium: Browser, scheme: str
+) -> None:
+    async with open_tab(chromium, shop.url, width=360, scheme=scheme) as tab:
+        await tab.sign_in(shop.token, STUCK)
+        await tab.page.locator("main .verbs li:has-text('other arguments') a").first.click()
+        await tab.page.get_by_label("City").first.wait_for()
+        assert await tab.find_faults() == []
+        assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -141,7 +141,7 @@ async def read_events(server: ApiServer, path: str, count: int) -> bytes:
         "http_version": "1.1",
         "root_path": "",
     }
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await server(scope, receive, send)  # type: ignore[arg-type]  # plain dictionaries are messages
     return bytes(seen)
 

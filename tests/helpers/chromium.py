@@ -17,7 +17,7 @@ def find_chromium() -> str:
     """The path of the program. Skips the test where there is none."""
     found = find_program()
     if found is None:
-        pytest.skip("Chromium is not installed: apt-get install chromium")
+        pytest.skip("Chromium is not installed; run: apt-get install chromium")
     return found
 
 
