@@ -453,7 +453,7 @@ def test_a_long_change_shows_its_progress_on_a_terminal(monkeypatch: pytest.Monk
             "'2w' is not a duration; write seconds, or a unit too, like 90, 15m, 2h",
             2,
         ),
-        (["cancel", "--older-than", "-1", *WHY], "'-1' is not a duration", 2),
+        (["cancel", "--older-than", "-1", *WHY], "'-1' is neither a duration", 2),
         (["cancel", "--older-than", "nan", *WHY], "'nan' is neither a duration", 2),
         (["cancel", "--older-than", "9" * 400, *WHY], "it must lie between", 2),
         (["extend", "h1", *WHY], "Missing option '--within'", 2),
