@@ -450,7 +450,7 @@ def test_a_long_change_shows_its_progress_on_a_terminal(monkeypatch: pytest.Monk
         (["cancel", "--text", "", *WHY, "--yes"], "--text is empty", 2),
         (
             ["cancel", "--older-than", "2w", *WHY],
-            "'2w' is not a duration; write seconds, or a unit too, like 90, 15m, 2h",
+            "'2w' is neither a duration like 90, 15m, 2h",
             2,
         ),
         (["cancel", "--older-than", "-1", *WHY], "'-1' is neither a duration", 2),
