@@ -122,7 +122,7 @@ def test_a_form_has_an_input_for_each_type_and_json_for_the_others() -> None:
         "anything": "json",
     }
     assert form["value/to/zip_code"].label == "Zip code"
-    assert form["value/to/zip_code"].help == "Of the town. Allowed: at least 1. Left out: 5."
+    assert form["value/to/zip_code"].help == "Of the town. Allowed: at least 1. Default: 5."
     assert form["value/size"].choices == (('"large"', "large"), ('"small"', "small"))
 
 

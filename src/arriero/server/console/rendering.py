@@ -73,8 +73,8 @@ def escape_lines(text: str) -> str:
 
 
 def write_prose(text: str) -> Markup:
-    """Write a sentence; what stands in it between backticks is a command."""
-    parts = escape_lines(text).split("`")
+    """Write a sentence; what stands in it between backticks, one or two, is a command or a name."""
+    parts = escape_lines(text).replace("``", "`").split("`")
     if len(parts) % 2 == 0:  # a backtick without its other one is a character like others
         return Markup("{}").format("`".join(parts))
     return Markup("").join(

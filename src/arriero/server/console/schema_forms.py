@@ -320,7 +320,7 @@ def _describe(of: _Type) -> str:
         parts.append(f"Allowed: {', '.join(bounds)}.")
     default = schema.get("default")
     if default not in (None, "", [], {}) and len(shown := _dump(default)) <= SINGLE_LINE_MAX:
-        parts.append(f"Left out: {shown}.")
+        parts.append(f"Default: {shown}.")
     return escape_text(" ".join(filter(None, parts)))
 
 
