@@ -15,7 +15,8 @@ ADMIN = {"Authorization": f"Bearer {TOKENS['admin']}"}
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[ServerWorld]:
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerWorld]:
+    monkeypatch.setenv("ARRIERO_APPROVALS_CANCEL", "2")
     app = open_app("memory://")
     async with open_server(app) as world, app.running():
         for task_id, work in (("small", pay_out(90)), ("large", pay_out(10_000)), ("named", name_it())):
@@ -159,3 +160,21 @@ async def test_a_question_is_found_by_its_number_over_http(world: ServerWorld, b
     assert (found.json()["task_id"], found.json()["operators"]) == ("large", 2)
     missing = await world.http.get("/v1/questions/999", headers=ADMIN)
     assert (missing.status_code, missing.json()["code"]) == (404, "unknown-name")
+
+
+async def test_a_verb_that_waits_for_a_second_operator_is_in_the_inbox_until_it_is_carried_out(
+    world: ServerWorld, browser: Browser
+) -> None:
+    page = await browser.open("/inbox")
+    assert "needs another operator" not in page.text
+    asked = {"reason": "asked by the customer"}
+    sent = await world.http.post("/v1/tasks/small:cancel", json=asked, headers=ADMIN)
+    assert sent.json()["code"] == "approval-needed"
+    page = await browser.open("/inbox")
+    assert "Cancel small needs another operator" in page.text
+    assert "caller-admin approved it at" in page.text
+    assert page.links["cancel"].startswith("/act/cancel_task/small")
+    second = {"Authorization": f"Bearer {TOKENS['operate']}"}
+    assert (await world.http.post("/v1/tasks/small:cancel", json=asked, headers=second)).status_code == 200
+    page = await browser.open("/inbox")
+    assert "needs another operator" not in page.text

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs
 
 import msgspec
@@ -26,8 +26,19 @@ from .page import Page, page
 from .schema_forms import ValueField, build_value_fields, fill_in, read_value
 
 OF_LENGTH_MAX = 300
-APPROVALS_READ_MAX = 10  # questions of a page whose history is read for approvals
+APPROVALS_READ_MAX = 10  # questions of a page whose history is read for approvals; as many tasks with a verb that waits
+ACTS_READ_MAX = 200  # the newest commits of operators, in which approvals are looked for
+APPROVE = "approve "  # begins the verb of an act that is one approval of several
 VALUE = "answer"  # begins the names of the inputs of the answer
+
+
+class WaitingVerb(NamedTuple):
+    """A verb on a task that has an approval and needs another one. ``says``: who has approved it, and what is typed for the next."""
+
+    task_id: str
+    verb: str
+    says: str
+
 
 Number = Annotated[int, Path(ge=1, le=NUMBER_MAX, description="The number of the question.")]
 
@@ -56,8 +67,25 @@ async def show_inbox(
         "asked": sorted({one.of for one in listed.questions}),
         "approvals": {one.number: await list_approvals(call, one.task_id, "answer") for one in several},
         "may_answer": may_ask(call, "answer_task"),
+        "waiting": () if cursor or of else await list_waiting_verbs(call),
     }
     return Page("inbox.html", "Inbox", context, status=422 if refused else 200)
+
+
+async def list_waiting_verbs(call: HttpCall) -> tuple[WaitingVerb, ...]:
+    """List verbs that wait for another operator, by the newest acts; an answer waits with its question."""
+    if not may_ask(call, "list_operator_acts"):
+        return ()
+    acts = (await ask(call, "list_operator_acts", limit=ACTS_READ_MAX)).acts
+    approved = [(one.subject, one.verb.removeprefix(APPROVE)) for one in acts if one.verb.startswith(APPROVE)]
+    asked = [one for one in dict.fromkeys(approved) if one[0] and one[1] != "answer"][:APPROVALS_READ_MAX]
+    return tuple(
+        [
+            WaitingVerb(task_id, verb, says)
+            for task_id, verb in asked
+            for says in await list_approvals(call, task_id, verb)
+        ]
+    )
 
 
 async def list_approvals(call: HttpCall, task_id: str, verb: str) -> tuple[str, ...]:
