@@ -127,7 +127,7 @@ class Run:
             if not waited:
                 break
         began = time.monotonic()
-        zombie.process.send_signal(signal.SIGSTOP)
+        self._stop_outside_of_transactions(zombie)
         pause.unlink()
         self._leader, self._term = self._wait_for_leader()
         seconds = time.monotonic() - began
@@ -139,6 +139,14 @@ class Run:
             f" {'it was refused' if verdict == 'refused' else 'it was ACCEPTED'}",
             flush=True,
         )
+
+    def _stop_outside_of_transactions(self, zombie: Contender) -> None:
+        """Stop a process while it holds no lock of the file: a renewal that is frozen in its commit would stop all others, too."""
+        while True:
+            zombie.process.send_signal(signal.SIGSTOP)
+            if table.may_be_written(self._path):
+                return
+            zombie.process.send_signal(signal.SIGCONT)
 
     def finish(self) -> bool:
         """Wait until all parts are in the sum. Returns True if everything is as it must be."""

@@ -5,6 +5,7 @@ same parts, and a write without a guard would count them twice.
 """
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import arriero
@@ -35,6 +36,17 @@ def make(path: Path) -> None:
     connection = connect(path)
     connection.executescript(TABLES)
     connection.close()
+
+
+def may_be_written(path: Path) -> bool:
+    """Return True if a transaction can begin within a second: no process keeps the lock of the file."""
+    with closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True
 
 
 async def add_part(path: Path) -> bool:
