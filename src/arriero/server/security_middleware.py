@@ -17,7 +17,7 @@ from .request_rules import RequestNote, RequestRules, attach_note, get_note, jud
 access_log = logging.getLogger("arriero.server.access")
 
 # An answer is data for programs: no browser may guess its type, run or frame it, keep it, or show others where it came from.
-# The API sets no cookie and reads none, so a page of another site has nothing to ride on.
+# The API sets no cookie and reads none, so a page of another site has nothing to ride on. Pages of the console have a policy of theirs.
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
