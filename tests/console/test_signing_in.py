@@ -69,3 +69,15 @@ async def test_a_page_shows_and_offers_only_what_the_scope_allows(browser: Brows
     page = await browser.open("/tasks")
     assert browser.answer.status_code == 403
     assert "lacks the scope read" in page.text
+
+
+async def test_a_form_of_too_many_fields_or_too_many_bytes_is_refused_before_it_costs_anything(
+    world: ServerWorld, browser: Browser
+) -> None:
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    sent = await world.http.post("/sign-in", content="token=" + "x" * 20_000, headers=headers)
+    assert sent.status_code == 413
+    await browser.sign_in(TOKENS["admin"])
+    sent = await world.http.post("/act/pause_workflow/fulfil", content="a=1&" * 10_001, headers=headers)
+    assert sent.status_code == 422
+    assert "more than 10,000 fields" in sent.text

@@ -11,7 +11,6 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import parse_qs
 
 import msgspec
 from fastapi import Path, Query
@@ -31,7 +30,7 @@ from .asking import ask, list_operations
 from .cookies import check_back, keep_outcome
 from .forms import Field, list_fields, read_fields
 from .frame import build_form_key, render
-from .page import Page, page
+from .page import Page, page, read_form
 
 REMEMBERED_MAX = 10_000  # forms that were sent to this process, so that each acts once
 SECRET_SECONDS = 30.0  # for a second click on the same form; a reload after it shows no secret
@@ -236,7 +235,7 @@ async def _read_version(call: HttpCall, act: Act) -> str:
 
 
 async def _act(call: HttpCall, act: Act) -> Page | Response:
-    sent = parse_qs(call.body.decode("utf-8", "replace"), keep_blank_values=True)
+    sent = await read_form(call)
     one = {name: values[0] for name, values in sent.items()}
     await refuse_foreign_form(call, one)
     back = check_back(one.get("back", ""), call.root)

@@ -8,7 +8,7 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 from fastapi import Path, Query
@@ -30,7 +30,7 @@ from .acting import Act, ask_with_body, find_act, get_sent_forms, refuse_foreign
 from .cookies import check_back
 from .forms import PREFIX, list_fields, read_fields
 from .frame import render
-from .page import Page, page
+from .page import Page, page, read_form
 from .task_filters import Filter, TypedFilter, parse_filter
 
 TASKS_MAX = 2_000  # that one click looks at, or acts on
@@ -152,7 +152,7 @@ async def show_bulk_form(call: Call, verb: VerbName, typed: Filter, back: Back =
 @page("/bulk/{verb}", Needs(Scope.OPERATE), "Carry out a verb on all tasks that a filter names.", method="POST")
 async def act_on_many(call: Call, verb: VerbName) -> Page | Response:
     which, act = _find_bulk_act(verb)
-    sent = parse_qs(call.body.decode("utf-8", "replace"), keep_blank_values=True)
+    sent = await read_form(call)
     one = {name: values[0] for name, values in sent.items()}
     await refuse_foreign_form(call, one)
     form = BulkForm(

@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import parse_qs
 
 import msgspec
 from fastapi import Path, Query
@@ -22,7 +21,7 @@ from ..scopes import Needs, Scope
 from .acting import ask_with_body, find_act, get_sent_forms, refuse_foreign_form
 from .asking import ask, may_ask
 from .cookies import keep_outcome
-from .page import Page, page
+from .page import Page, page, read_form
 from .schema_forms import ValueField, build_value_fields, fill_in, read_value
 
 OF_LENGTH_MAX = 300
@@ -105,7 +104,7 @@ async def show_question_form(call: Call, number: Number) -> Page:
 
 @page("/inbox/{number}", Needs(Scope.OPERATE, Scope.READ), "Answer a question.", method="POST")
 async def answer_question(call: Call, number: Number) -> Page | Response:
-    sent = parse_qs(call.body.decode("utf-8", "replace"), keep_blank_values=True)
+    sent = await read_form(call)
     one = {name: values[0] for name, values in sent.items()}
     await refuse_foreign_form(call, one)
     forms = get_sent_forms(call)

@@ -1,7 +1,6 @@
 """Signing in with a token, and out again. The token is the content of a cookie that no script of a page reads."""
 
 from typing import Annotated
-from urllib.parse import parse_qs
 
 from fastapi import Query
 from starlette.requests import Request
@@ -13,7 +12,7 @@ from ..problems import Problem
 from ..routing import Gate
 from ..scopes import Needs
 from .cookies import check_back, get_cookie_path, set_cookie
-from .page import Page, page
+from .page import Page, page, read_form
 
 NEXT_LENGTH_MAX = 2_000
 SIGNED_OUT = Needs(public="the one who signs in is not known yet, and the page holds no data")
@@ -31,7 +30,7 @@ async def show_sign_in(
 
 @page("/sign-in", SIGNED_OUT, "Sign in with a token.", method="POST")
 async def sign_in(call: Call) -> Page | Response:
-    form = parse_qs(call.body.decode("utf-8", "replace"))
+    form = await read_form(call)
     token, back = form.get("token", [""])[0].strip(), check_back(form.get("next", [""])[0], call.root)
     try:
         await _admit(call.request, token)

@@ -4,7 +4,7 @@ import functools
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
 import msgspec
 from fastapi import Path, Query
@@ -22,7 +22,7 @@ from ..scopes import Needs, Scope
 from .acting import Act, ask_with_body, describe_outcome, find_act, get_sent_forms, refuse_foreign_form
 from .asking import ask, find_operation, may_ask
 from .cookies import keep_outcome
-from .page import Page, page
+from .page import Page, page, read_form
 from .schema_forms import ValueField, build_value_fields, fill_in, list_inputs, read_value
 
 VALUE = "typed"  # begins the names of the inputs of the value
@@ -186,7 +186,7 @@ def _build_page(
 
 
 async def _receive(call: HttpCall, of: TypedAct) -> Page | Response:
-    sent = parse_qs(call.body.decode("utf-8", "replace"), keep_blank_values=True)
+    sent = await read_form(call)
     one = {name: values[0] for name, values in sent.items()}
     await refuse_foreign_form(call, one)
     if "preview" in one and of.needs_reason:
