@@ -1,6 +1,7 @@
 """Who looks at the console: the cookie, the form's key, where a page leads back to."""
 
 from collections.abc import AsyncIterator
+from urllib.parse import urlencode
 
 import pytest
 from console_pages import Browser
@@ -81,3 +82,13 @@ async def test_a_form_of_too_many_fields_or_too_many_bytes_is_refused_before_it_
     sent = await world.http.post("/act/pause_workflow/fulfil", content="a=1&" * 10_001, headers=headers)
     assert sent.status_code == 422
     assert "more than 10,000 fields" in sent.text
+
+
+@pytest.mark.parametrize("values", ["garbage", "[]", "{", '{"reason": 1e999}', "[" * 1_000])
+async def test_values_in_the_address_of_a_form_that_are_no_json_object_are_refused(
+    browser: Browser, values: str
+) -> None:
+    await browser.sign_in(TOKENS["admin"])
+    page = await browser.open(f"/act/pause_workflow/fulfil?{urlencode({'with': values})}")
+    assert browser.answer.status_code in (200, 422)
+    assert "The server failed" not in page.text

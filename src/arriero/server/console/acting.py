@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 
 from ...client.schedules import AskedRun
 from ...errors import ArrieroError
-from ...operations.problems import find_meaning
+from ...operations.problems import INVALID_REQUEST, find_meaning
 from ...text.format import format_count
 from ..calls import Call, HttpCall
 from ..parameters import read_id
@@ -185,7 +185,12 @@ async def act(call: Call, operation: str) -> Page | Response:
 
 
 async def _show_form(call: HttpCall, act: Act, values: str, back: str) -> Page:
-    given = {} if not values else msgspec.json.decode(values, type=dict[str, Any])
+    try:
+        given = msgspec.json.decode(values, type=dict[str, Any]) if values else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(
+            INVALID_REQUEST, f"the values of the form in the address are not a JSON object: {error}"
+        ) from error
     shown = {
         name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in given.items()
     }
