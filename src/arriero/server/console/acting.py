@@ -89,11 +89,6 @@ class Act(NamedTuple):
         """Returns True if the operation can say what it would do."""
         return "dry_run" in self.operation.body.__struct_fields__
 
-    @property
-    def is_of_task(self) -> bool:
-        """Returns True if it is on one task, whose version can be compared."""
-        return "task_id" in self.parameters
-
 
 def find_act(name: str, subject: str = "") -> Act:
     """Find an act by the name of its operation. Raises Problem (not-found) - there is none that a form could send."""
@@ -194,7 +189,7 @@ async def _show_form(call: HttpCall, act: Act, values: str, back: str) -> Page:
     shown = {
         name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in given.items()
     }
-    state = await _read_version(call, act)
+    state = await read_version(call, act.parameters.get("task_id", ""))
     return await build_form_page(call, act, shown, check_back(back, call.root), seen=state)
 
 
@@ -230,19 +225,22 @@ async def build_form_page(
     return Page("act.html", f"{act.verb} {act.subject}".rstrip(), context, status=status)
 
 
-async def _read_version(call: HttpCall, act: Act) -> str:
+async def read_version(call: HttpCall, task_id: str) -> str:
     """Read the version of the task that an act is on; empty: it is on none. Raises UnknownTask."""
-    if not act.is_of_task:
+    if not task_id:
         return ""
-    task = await ask(call, "show_task", task_id=act.subject)
-    versions = await call.session.store.load_versions([task.no])
-    return versions.get(task.no, "")
+    task = await ask(call, "show_task", task_id=task_id)
+    return (await call.session.store.load_versions([task.no])).get(task.no, "")
+
+
+async def describe_change(call: HttpCall, task_id: str) -> str:
+    """Describe to the second of two operators how the task stands now. Raises UnknownTask."""
+    task = await ask(call, "show_task", task_id=task_id)
+    return f"The task has changed since this form was opened: it is {task.state} now. Look at it, then decide again."
 
 
 async def _act(call: HttpCall, act: Act) -> Page | Response:
-    sent = await read_form(call)
-    one = {name: values[0] for name, values in sent.items()}
-    await refuse_foreign_form(call, one)
+    sent, one = await receive_form(call)
     back = check_back(one.get("back", ""), call.root)
     if "preview" in one:
         return await _try(call, act, sent, back, one.get("seen", ""), dry_run=True)
@@ -258,10 +256,17 @@ async def _act(call: HttpCall, act: Act) -> Page | Response:
     return answer
 
 
-async def refuse_foreign_form(call: HttpCall, sent: Mapping[str, str]) -> None:
-    """Refuse a form that is not of a page that its caller has seen. Raises Problem."""
-    if not hmac.compare_digest(sent.get("key", "").encode(), (await build_form_key(call)).encode()):
+async def receive_form(call: HttpCall) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Receive a form of a page that its caller has seen.
+
+    Returns: its fields, and the first value of each.
+    Raises: Problem - it is of no page of this caller, or has too many fields.
+    """
+    sent = await read_form(call)
+    one = {name: values[0] for name, values in sent.items()}
+    if not hmac.compare_digest(one.get("key", "").encode(), (await build_form_key(call)).encode()):
         raise Problem(CROSS_ORIGIN, "the form is not of this page, or is from before a new epoch: open it again")
+    return sent, one
 
 
 def get_sent_forms(call: HttpCall) -> SentForms:
@@ -284,12 +289,9 @@ async def _try(
 ) -> Page | Response:
     """Carry out an act, or only judge it. Returns: a page if nothing was done, with the reason."""
     values = {field.name: next(iter(sent.get(field.input_name, ())), "") for field in act.fields}
-    now = await _read_version(call, act)
+    now = await read_version(call, act.parameters.get("task_id", ""))
     if seen and seen != now:
-        task = await ask(call, "show_task", task_id=act.subject)
-        says = (
-            f"The task has changed since this form was opened: it is {task.state} now. Look at it, then decide again."
-        )
+        says = await describe_change(call, act.subject)
         return await build_form_page(call, act, values, back, seen=now, refused=says, status=409)
     try:
         members = read_fields(act.fields, sent)

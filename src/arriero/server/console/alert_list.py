@@ -5,12 +5,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 
 from ..calls import Call
-from ..cursors import CURSOR_INVALID, Order
+from ..cursors import Order
 from ..parameters import LIMIT, Cursor, Limit
-from ..problems import Problem
 from ..routes.leases import AlertPageAnswer
 from ..scopes import Needs, Scope
-from .asking import ask
+from .asking import ask_for_list
 from .failures import describe_cause, find_place
 from .page import Page, page
 
@@ -23,13 +22,9 @@ async def show_alerts(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Page:
-    listed, refused = AlertPageAnswer((), None), ""
-    try:
-        listed = await ask(call, "list_alerts", state=state, order=order, limit=limit, cursor=cursor)
-    except Problem as problem:
-        if problem.kind is not CURSOR_INVALID:
-            raise
-        refused = "This page of the list is not there: its address is of another list, or from before a restore."
+    listed, refused = await ask_for_list(
+        call, "list_alerts", AlertPageAnswer((), None), state=state, order=order, limit=limit, cursor=cursor
+    )
     given: dict[str, Any] = {"state": None if state == "open" else state, "order": None if order == "newest" else order}
     context = {
         "listed": listed,

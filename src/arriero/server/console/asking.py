@@ -1,9 +1,10 @@
 """The operations of the API, as pages ask them: with the scopes and the reach of the one who looks at the page."""
 
 import functools
-from typing import Any
+from typing import Any, TypeVar
 
 from ..calls import HttpCall
+from ..cursors import CURSOR_INVALID
 from ..problems import Problem
 from ..routes import GROUPS
 from ..routing import Operation, refuse_missing_scope, refuse_out_of_reach
@@ -41,6 +42,31 @@ async def ask(call: HttpCall, name: str, /, **parameters: Any) -> Any:
     operation = find_operation(name)
     _refuse(call, operation)
     return call.show(await operation.function(call, **parameters))
+
+
+L = TypeVar("L")
+
+
+async def ask_for_list(
+    call: HttpCall, name: str, empty: L, belongs_to: str = "list", /, **parameters: Any
+) -> tuple[L, str]:
+    """Ask for a page of a list.
+
+    Args:
+        empty: the answer without a row.
+        belongs_to: a word for what a cursor is of.
+    Returns: the answer, and why the page is not there; then the answer is ``empty``.
+    Raises: as ``ask``, but not for a cursor.
+    """
+    try:
+        return await ask(call, name, **parameters), ""
+    except Problem as problem:
+        if problem.kind is not CURSOR_INVALID:
+            raise
+    return (
+        empty,
+        f"This page of the list is not there: its address is of another {belongs_to}, or from before a restore.",
+    )
 
 
 def _refuse(call: HttpCall, operation: Operation) -> None:

@@ -26,11 +26,11 @@ from ..parameters import LIMIT_MAX
 from ..problems import NOT_FOUND, Problem, build_problem
 from ..routes.task_verbs import BulkAnswer
 from ..scopes import Needs, Scope
-from .acting import Act, ask_with_body, find_act, get_sent_forms, refuse_foreign_form
+from .acting import Act, ask_with_body, find_act, get_sent_forms, receive_form
 from .cookies import check_back
 from .forms import PREFIX, list_fields, read_fields
 from .frame import render
-from .page import Page, page, read_form
+from .page import Page, page
 from .task_filters import Filter, TypedFilter, parse_filter
 
 TASKS_MAX = 2_000  # that one click looks at, or acts on
@@ -152,9 +152,7 @@ async def show_bulk_form(call: Call, verb: VerbName, typed: Filter, back: Back =
 @page("/bulk/{verb}", Needs(Scope.OPERATE), "Carry out a verb on all tasks that a filter names.", method="POST")
 async def act_on_many(call: Call, verb: VerbName) -> Page | Response:
     which, act = _find_bulk_act(verb)
-    sent = await read_form(call)
-    one = {name: values[0] for name, values in sent.items()}
-    await refuse_foreign_form(call, one)
+    sent, one = await receive_form(call)
     form = BulkForm(
         which,
         act,

@@ -13,15 +13,14 @@ from ...errors import ApprovalNeeded, ArrieroError, UnknownTask
 from ...model import NUMBER_MAX
 from ...operations.problems import find_meaning
 from ..calls import Call, HttpCall
-from ..cursors import CURSOR_INVALID
 from ..parameters import LIMIT, Cursor, Limit
 from ..problems import Problem, build_problem
 from ..routes.questions import QuestionsAnswer
 from ..scopes import Needs, Scope
-from .acting import ask_with_body, find_act, get_sent_forms, refuse_foreign_form
-from .asking import ask, may_ask
+from .acting import ask_with_body, find_act, get_sent_forms, receive_form
+from .asking import ask, ask_for_list, may_ask
 from .cookies import keep_outcome
-from .page import Page, page, read_form
+from .page import Page, page
 from .schema_forms import ValueField, build_value_fields, fill_in, read_value
 
 OF_LENGTH_MAX = 300
@@ -49,13 +48,9 @@ async def show_inbox(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Page:
-    listed, refused = QuestionsAnswer((), None), ""
-    try:
-        listed = await ask(call, "list_questions", of=of, limit=limit, cursor=cursor)
-    except Problem as problem:
-        if problem.kind is not CURSOR_INVALID:
-            raise
-        refused = "This page of the list is not there: its address is of another filter, or from before a restore."
+    listed, refused = await ask_for_list(
+        call, "list_questions", QuestionsAnswer((), None), "filter", of=of, limit=limit, cursor=cursor
+    )
     several = [one for one in listed.questions if one.operators > 1][:APPROVALS_READ_MAX]
     context = {
         "listed": listed,
@@ -104,9 +99,7 @@ async def show_question_form(call: Call, number: Number) -> Page:
 
 @page("/inbox/{number}", Needs(Scope.OPERATE, Scope.READ), "Answer a question.", method="POST")
 async def answer_question(call: Call, number: Number) -> Page | Response:
-    sent = await read_form(call)
-    one = {name: values[0] for name, values in sent.items()}
-    await refuse_foreign_form(call, one)
+    sent, one = await receive_form(call)
     forms = get_sent_forms(call)
     return await forms.run_once(call, one.get("once", ""), lambda: _answer(call, number, sent, one.get("reason", "")))
 

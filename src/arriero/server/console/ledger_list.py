@@ -5,12 +5,10 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 
 from ..calls import Call
-from ..cursors import CURSOR_INVALID
 from ..parameters import LIMIT, Cursor, Limit
-from ..problems import Problem
 from ..routes.ledgers import LedgerPageAnswer
 from ..scopes import Needs, Scope
-from .asking import ask
+from .asking import ask_for_list
 from .page import Page, page
 
 
@@ -21,13 +19,9 @@ async def show_ledgers(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Page:
-    listed, refused = LedgerPageAnswer((), None), ""
-    try:
-        listed = await ask(call, "list_ledgers", state=state, limit=limit, cursor=cursor)
-    except Problem as problem:
-        if problem.kind is not CURSOR_INVALID:
-            raise
-        refused = "This page of the list is not there: its address is of another list, or from before a restore."
+    listed, refused = await ask_for_list(
+        call, "list_ledgers", LedgerPageAnswer((), None), state=state, limit=limit, cursor=cursor
+    )
     given: dict[str, Any] = {"state": None if state == "unfinished" else state}
     context = {
         "listed": listed,

@@ -9,12 +9,11 @@ from ...errors import InvalidInput
 from ...model import TaskState, Verb
 from ...model.verb_rules import VERB_RULES, VERBS
 from ..calls import Call, HttpCall
-from ..cursors import CURSOR_INVALID, Order
+from ..cursors import Order
 from ..parameters import LIMIT, Cursor, Limit, write_id
-from ..problems import Problem
 from ..routes.tasks import TaskPageAnswer
 from ..scopes import Needs, Scope
-from .asking import ask, may_ask
+from .asking import ask_for_list, may_ask
 from .page import Page, page
 from .task_filters import COMMON, Filter, TypedFilter
 
@@ -40,13 +39,10 @@ async def show_tasks(
 ) -> Page:
     listed, refused = TaskPageAnswer((), None), ""
     try:
-        listed = await ask(call, "list_tasks", which=typed.read(), order=order, waits=True, limit=limit, cursor=cursor)
+        asked = {"which": typed.read(), "order": order, "waits": True, "limit": limit, "cursor": cursor}
+        listed, refused = await ask_for_list(call, "list_tasks", listed, "filter", **asked)
     except InvalidInput as error:
         refused = f"{error}."
-    except Problem as problem:
-        if problem.kind is not CURSOR_INVALID:
-            raise
-        refused = "This page of the list is not there: its address is of another filter, or from before a restore."
     others: dict[str, Any] = {"order": None if order == "newest" else order, "limit": None if limit == LIMIT else limit}
     fields = typed.list_fields()
     context = {

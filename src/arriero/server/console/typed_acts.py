@@ -19,10 +19,19 @@ from ..parameters import TaskId, read_id, write_id
 from ..problems import NOT_FOUND, Problem, build_problem
 from ..request_body import run_on_text
 from ..scopes import Needs, Scope
-from .acting import Act, ask_with_body, describe_outcome, find_act, get_sent_forms, refuse_foreign_form
+from .acting import (
+    Act,
+    ask_with_body,
+    describe_change,
+    describe_outcome,
+    find_act,
+    get_sent_forms,
+    read_version,
+    receive_form,
+)
 from .asking import ask, find_operation, may_ask
 from .cookies import keep_outcome
-from .page import Page, page, read_form
+from .page import Page, page
 from .schema_forms import ValueField, build_value_fields, fill_in, list_inputs, read_value
 
 VALUE = "typed"  # begins the names of the inputs of the value
@@ -144,13 +153,8 @@ def _build_field(of: TypedAct) -> ValueField:
     return build_value_fields(bytes(of.input.form), value, name=VALUE, label=label, is_edit=of.member == "arguments")
 
 
-async def _read_version(call: HttpCall, task_id: str) -> str:
-    task = await ask(call, "show_task", task_id=task_id)
-    return (await call.session.store.load_versions([task.no])).get(task.no, "")
-
-
 async def _show(call: HttpCall, of: TypedAct) -> Page:
-    version = await _read_version(call, of.task_id)
+    version = await read_version(call, of.task_id)
     return _build_page(of, await _work(call, of, functools.partial(_build_field, of)), seen=version)
 
 
@@ -186,9 +190,7 @@ def _build_page(
 
 
 async def _receive(call: HttpCall, of: TypedAct) -> Page | Response:
-    sent = await read_form(call)
-    one = {name: values[0] for name, values in sent.items()}
-    await refuse_foreign_form(call, one)
+    sent, one = await receive_form(call)
     if "preview" in one and of.needs_reason:
         return await _try(call, of, sent, one, dry_run=True)
     return await get_sent_forms(call).run_once(call, one.get("once", ""), lambda: _try(call, of, sent, one))
@@ -200,14 +202,10 @@ async def _try(
     """Carry out an act, or only judge it. Returns: a page if nothing was done, with the reason."""
     field: ValueField = await _work(call, of, functools.partial(_build_field, of))
     filled = fill_in(field, sent)
-    now, reason, once = await _read_version(call, of.task_id), one.get("reason", ""), one.get("once", "")
+    now, reason, once = await read_version(call, of.task_id), one.get("reason", ""), one.get("once", "")
     show = functools.partial(_build_page, of, filled, seen=now, reason=reason)
     if of.needs_reason and one.get("seen") and one["seen"] != now:
-        task = await ask(call, "show_task", task_id=of.task_id)
-        says = (
-            f"The task has changed since this form was opened: it is {task.state} now. Look at it, then decide again."
-        )
-        return show(refused=says, status=409)
+        return show(refused=await describe_change(call, of.task_id), status=409)
     try:
         members = await _work(call, of, functools.partial(_read_members, of, field, sent))
         if of.needs_reason:
